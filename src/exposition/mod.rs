@@ -1,0 +1,1 @@
+//! How does a page of metrics become families and problems?
