@@ -1,3 +1,11 @@
 //! placeholder
-pub mod units;
+pub mod config;
+pub mod engines;
+pub mod export;
 pub mod exposition;
+pub mod planner;
+pub mod scrape;
+pub mod server;
+pub mod simulator;
+pub mod state;
+pub mod units;

@@ -1,0 +1,50 @@
+//! What does a server's page say, in the planner's terms? One file per dialect, and the table that lists them.
+//!
+//! Engines are the only place where a server's metric names occur. Each turns the families of one page into a [`Reading`]: one
+//! [`Sample`] per model label. Pages of one engine differ by version; an engine asks for each measurement by a list of names, newest first,
+//! and takes the first that exists. Aliases are never added up.
+//!
+//! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
+//! `tests/fixtures/engines/`.
+
+use std::collections::BTreeMap;
+
+use crate::exposition::Page;
+use crate::planner::input::Sample;
+
+/// One server dialect.
+#[derive(Debug)]
+pub struct Engine {
+    /// Its name in configuration and labels.
+    pub name: &'static str,
+    /// The families that it reads; lines of other families are skipped.
+    pub families: &'static [&'static str],
+    /// Whether a page is of this dialect.
+    pub recognise: fn(&Page<'_>) -> bool,
+    /// The page in the planner's terms.
+    pub read: fn(&Page<'_>) -> Reading,
+}
+
+/// All dialects, in the order in which `auto` tries them.
+pub const ENGINES: &[&Engine] = &[];
+
+/// The dialect of that name.
+pub fn by_name(name: &str) -> Option<&'static Engine> {
+    ENGINES.iter().copied().find(|engine| engine.name == name)
+}
+
+/// What one page says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// A sample per model label; `None` holds the series without one, which belong to every model that is asked for.
+    pub models: BTreeMap<Option<String>, Sample>,
+    /// Measurements that the planner can use and this page lacks, by name.
+    pub missing: Vec<&'static str>,
+}
+
+impl Reading {
+    /// The named models on the page.
+    pub fn model_names(&self) -> impl Iterator<Item = &str> {
+        self.models.keys().flatten().map(String::as_str)
+    }
+}

@@ -1,0 +1,442 @@
+//! Which facts may a decision use? Everything the planner is told in one round, and the policy it follows, with their invariants.
+//!
+//! Engines lower a server's page into [`Sample`]; `app` groups the samples of one round into [`ModelInput`]; `config` lowers the user's file
+//! into [`ModelPolicy`]. All targets are listed, also those that failed, each with its cause: "12 replicas, 3 silent" must be expressible.
+//!
+//! Invariants: every number in a sample is finite and not negative (non-finite text never becomes a sample); histograms and counters are
+//! cumulative since the series began; a map key names one series by all labels that make it distinct, so that differences are taken
+//! series by series and added afterwards, never the other way round.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::envelope::Envelope;
+use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
+
+/// A measurement that a server exports as a cumulative histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signal {
+    /// Time from a request's arrival to its first token, seconds.
+    Ttft,
+    /// Time between tokens, seconds; [`ItlBasis`] says of what.
+    Itl,
+    /// Tokens of a request's prompt.
+    PromptTokens,
+    /// Tokens generated for a request.
+    OutputTokens,
+    /// Time from a request's arrival to its end, seconds.
+    RequestDuration,
+}
+
+impl Signal {
+    /// All signals, in the order in which a report lists them.
+    pub const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::PromptTokens, Self::OutputTokens, Self::RequestDuration];
+
+    /// The name in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ttft => "ttft",
+            Self::Itl => "itl",
+            Self::PromptTokens => "prompt_tokens",
+            Self::OutputTokens => "output_tokens",
+            Self::RequestDuration => "request_duration",
+        }
+    }
+}
+
+/// A measurement that a server exports as a cumulative counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tally {
+    /// Requests that ended, whatever the outcome; does not depend on optional instrumentation.
+    Finished,
+    /// Tokens generated, counted as they come.
+    GeneratedTokens,
+    /// Requests whose first token has come.
+    FirstTokens,
+}
+
+/// One series of a counter or histogram: its labels, sorted, as `name="value"` joined by commas. Labels that only repeat a value are left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SeriesKey(pub String);
+
+/// What one observation of [`Signal::Itl`] stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItlBasis {
+    /// The mean of one request: (last - first) / (tokens - 1).
+    #[default]
+    PerRequest,
+    /// One output event, which may carry several tokens (speculative decoding).
+    PerEvent,
+}
+
+/// A cumulative histogram of one series.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// Sum of all observed values.
+    pub sum: f64,
+    /// Number of observations.
+    pub count: f64,
+    /// Upper bound and cumulative count, bounds strictly increasing and finite; the +Inf bucket is `count`. May be empty.
+    pub buckets: Vec<(f64, f64)>,
+}
+
+/// What one target says of one model at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When the server's process started, seconds since the Unix epoch, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_start: Option<f64>,
+    /// Cumulative histograms by series.
+    pub histograms: BTreeMap<Signal, BTreeMap<SeriesKey, Histogram>>,
+    /// Cumulative counters by series.
+    pub tallies: BTreeMap<Tally, BTreeMap<SeriesKey, f64>>,
+    /// Ready replicas by role, where the target knows the fleet (a router). Fleet views are never added up over targets.
+    pub workers: BTreeMap<Role, Replicas>,
+    /// What the ITL histogram counts.
+    #[serde(default)]
+    pub itl_basis: ItlBasis,
+}
+
+/// Why a target gave no sample. The names are label values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureKind {
+    /// The host name has no address.
+    Resolve,
+    /// No connection, or it broke.
+    Connect,
+    /// No complete answer before the deadline.
+    Timeout,
+    /// An answer other than 200.
+    Status,
+    /// Not an exposition page (HTML, JSON, cut short).
+    Parse,
+    /// The body exceeds the limit, before or after inflating.
+    TooLarge,
+    /// A page without any sample that the engine knows.
+    Empty,
+}
+
+impl FailureKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [Self::Resolve, Self::Connect, Self::Timeout, Self::Status, Self::Parse, Self::TooLarge, Self::Empty];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resolve => "resolve",
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::Parse => "parse",
+            Self::TooLarge => "too_large",
+            Self::Empty => "empty",
+        }
+    }
+}
+
+/// How one target answered in this round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reading {
+    /// A page was read. The sample is empty where the page says nothing of this model.
+    Sample(Box<Sample>),
+    /// No page.
+    Failed(FailureKind),
+}
+
+/// One known target in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetReading {
+    /// Which target.
+    pub target: TargetId,
+    /// When the answer was complete, on the monotonic clock.
+    pub at: Duration,
+    /// What came of it.
+    pub reading: Reading,
+}
+
+/// Where a group of targets belongs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceId {
+    /// Routers or front ends that see whole requests of the model.
+    Traffic,
+    /// The replicas of a pool.
+    Pool(PoolId),
+}
+
+/// One traffic source or pool in one round: all its known targets, also those that failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceInput {
+    /// Which source.
+    pub source: SourceId,
+    /// Whether the list of targets could not be refreshed; the last known list is used then.
+    pub discovery_failed: bool,
+    /// The known targets, sorted by name, each once.
+    pub targets: Vec<TargetReading>,
+}
+
+/// All facts of one round about one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelInput {
+    /// The sources that have targets configured.
+    pub sources: Vec<SourceInput>,
+}
+
+/// Which number of a latency distribution is held against the objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// Sum over count.
+    Mean,
+    /// Median.
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 95th percentile.
+    P95,
+    /// 99th percentile.
+    P99,
+}
+
+impl Statistic {
+    /// All statistics.
+    pub const ALL: [Self; 5] = [Self::Mean, Self::P50, Self::P90, Self::P95, Self::P99];
+
+    /// The label value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+        }
+    }
+
+    /// The quantile, `None` for the mean.
+    pub fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Mean => None,
+            Self::P50 => Some(0.5),
+            Self::P90 => Some(0.9),
+            Self::P95 => Some(0.95),
+            Self::P99 => Some(0.99),
+        }
+    }
+}
+
+/// The latency objectives of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slo {
+    /// Time to first token, seconds.
+    pub ttft: Positive,
+    /// Time between tokens, seconds.
+    pub itl: Positive,
+    /// Of which statistic.
+    pub statistic: Statistic,
+    /// Whether the user wrote it; otherwise it is the preset's.
+    pub explicit: bool,
+}
+
+/// A named set of values for the planner's stages (planning.md 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// Infera's SLA planner.
+    Infera,
+}
+
+impl Preset {
+    /// All presets that exist.
+    pub const ALL: [Self; 1] = [Self::Infera];
+
+    /// The name in configuration and labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Infera => "infera",
+        }
+    }
+}
+
+/// Whether recommendations are published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Compute and publish.
+    #[default]
+    Publish,
+    /// Compute and export everything except the recommendation.
+    Shadow,
+    /// Keep the last published integer, without expiry.
+    Freeze,
+}
+
+impl Mode {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Publish, Self::Shadow, Self::Freeze];
+
+    /// The name in configuration and labels.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Publish => "publish",
+            Self::Shadow => "shadow",
+            Self::Freeze => "freeze",
+        }
+    }
+}
+
+/// Limits of a pool's replicas. Invariant: `min <= max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(Replicas, Replicas)", into = "(Replicas, Replicas)")]
+pub struct Limits {
+    min: Replicas,
+    max: Replicas,
+}
+
+impl Limits {
+    /// `None` unless `min <= max`.
+    pub fn new(min: Replicas, max: Replicas) -> Option<Self> {
+        (min <= max).then_some(Self { min, max })
+    }
+
+    /// The smallest count allowed.
+    pub fn min(self) -> Replicas {
+        self.min
+    }
+
+    /// The largest count allowed.
+    pub fn max(self) -> Replicas {
+        self.max
+    }
+
+    /// The nearest allowed count.
+    pub fn clamp(self, wanted: Replicas) -> Replicas {
+        wanted.clamp(self.min, self.max)
+    }
+}
+
+impl TryFrom<(Replicas, Replicas)> for Limits {
+    type Error = String;
+    fn try_from((min, max): (Replicas, Replicas)) -> Result<Self, String> {
+        Self::new(min, max).ok_or_else(|| format!("expected min <= max, got {min} and {max}"))
+    }
+}
+
+impl From<Limits> for (Replicas, Replicas) {
+    fn from(limits: Limits) -> Self {
+        (limits.min, limits.max)
+    }
+}
+
+/// A count that the operator decreed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pin {
+    /// The count to publish, inside the pool's limits.
+    pub replicas: Replicas,
+    /// Until when, as time since the Unix epoch.
+    pub until: Duration,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// Where the number of ready replicas comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplicasFrom {
+    /// A router's count metric; the largest of all routers' views.
+    Metric,
+    /// The known targets of the pool, divided by [`PoolPolicy::targets_per_replica`]. A silent one counts until discovery drops it.
+    Targets,
+}
+
+/// What the operator decided about one pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolPolicy {
+    /// Its name.
+    pub pool: PoolId,
+    /// What its replicas do.
+    pub role: Role,
+    /// GPUs of one replica. `None`: what the profile says.
+    pub gpus_per_replica: Option<NonZeroU32>,
+    /// Smallest and largest count.
+    pub limits: Limits,
+    /// How ready replicas are counted.
+    pub replicas_from: ReplicasFrom,
+    /// Scraped endpoints of one replica.
+    pub targets_per_replica: NonZeroU32,
+    /// A decreed count, if there is one.
+    pub pin: Option<Pin>,
+}
+
+/// How far one decision may grow a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GrowthRule {
+    /// At most this many times the observed count, where 0 observed counts as 1.
+    TimesObserved(NonZeroU32),
+}
+
+/// What happens to a window in which the list of traffic targets changed or one of them restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeRule {
+    /// The window is skipped.
+    SkipWindow,
+    /// The window counts what is known on both sides of the change.
+    Tolerate,
+}
+
+/// The model of what one replica can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CapacityModel {
+    /// A measured profile.
+    Envelope(Box<Envelope>),
+}
+
+/// Everything decided beforehand about one model. All options are resolved.
+///
+/// Invariant, checked by `config`: exactly one pool of role prefill and one of role decode while the capacity model is an envelope.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelPolicy {
+    /// Which model.
+    pub model: ModelId,
+    /// The preset that the values came from.
+    pub preset: Preset,
+    /// Whether recommendations are published.
+    pub mode: Mode,
+    /// The objectives.
+    pub slo: Slo,
+    /// Time between slow decisions; not zero.
+    pub interval: Duration,
+    /// Time between scrape rounds; not zero.
+    pub scrape_interval: Duration,
+    /// How long a recommendation is published without a new reason to.
+    pub hold_for: Duration,
+    /// What one replica can do.
+    pub capacity: CapacityModel,
+    /// Whether measured latencies correct the capacity model.
+    pub correction: bool,
+    /// How far one decision may grow a pool.
+    pub growth: GrowthRule,
+    /// What a changed list or a restart does to a window.
+    pub traffic_change: ChangeRule,
+    /// Its pools, in the order of the configuration.
+    pub pools: Vec<PoolPolicy>,
+}
+
+impl ModelPolicy {
+    /// Shortest window that the first decision may rest on: 60 s, or one interval if that is shorter (contract 5).
+    pub fn shortest_first_window(&self) -> Duration {
+        self.interval.min(Duration::from_secs(60))
+    }
+}

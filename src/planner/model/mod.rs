@@ -1,0 +1,3 @@
+//! What can one replica do? One file per kind of knowledge.
+
+pub mod envelope;

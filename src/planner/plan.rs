@@ -1,0 +1,452 @@
+//! What did the planner decide, and why? The plan, its verdict, and the steps from a wish to a number.
+//!
+//! Everything that people, dashboards and alerts branch on is a closed enum with one stable name and one sentence of meaning.
+//! A value that is not known is `None`, also while a recommendation is held: unknown is not zero.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::input::{Mode, Preset, Slo, SourceId, Statistic};
+use crate::units::{
+    ModelId, Moment, PoolId, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens, TokensPerSecond,
+};
+
+macro_rules! closed_set {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal, $meaning:literal;)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum $name { $(#[doc = $meaning] #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// All members, in the order in which references list them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The stable name: a label value and a JSON string.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+
+            /// What it means, in one sentence for people; the generated references print it.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+closed_set! {
+    /// Why a recommendation is what it is. All but `none` and `slo_unreachable` hold the last value.
+    Reason {
+        None = "none", "The value was computed from a window that can be trusted.";
+        Baseline = "baseline", "No complete window yet: the first scrape only sets the baseline, or the process has just started.";
+        NoTargets = "no_targets", "The list of targets is empty.";
+        DiscoveryFailed = "discovery_failed", "The list of targets could not be read and none was known before.";
+        AllTargetsDown = "all_targets_down", "Every target failed to answer.";
+        CoverageLow = "coverage_low", "The window describes less than half of the known targets.";
+        MembershipChanged = "membership_changed", "A traffic target was added or removed during the window.";
+        CounterReset = "counter_reset", "A cumulative counter of a traffic target moved backwards: its server restarted.";
+        StaleWindow = "stale_window", "The window is too short or the clock stepped during it, so its rates mean nothing.";
+        NoRequests = "no_requests", "No request was completed in the window, or their lengths were not recorded.";
+        LatencyAbsent = "latency_absent", "Requests were completed, but TTFT or ITL was not measured or is not plausible.";
+        NoDecodeReplicas = "no_decode_replicas", "No ready decode replica is registered, so the load of one replica is unknown.";
+        NonpositiveProfileLatency = "nonpositive_profile_latency", "The profile gives a latency of zero or less at the observed lengths.";
+        MissingCapability = "missing_capability", "The engine does not export a capability that the policy needs and the configuration does not give it.";
+        SlaMetricsDisabled = "sla_metrics_disabled", "Requests are served, but the server records no SLA histograms; start it with its SLA metrics enabled.";
+        SloUnreachable = "slo_unreachable", "No number of replicas can meet the objective; the value was computed all the same.";
+        NotConverged = "not_converged", "The learned model is not certain enough yet.";
+        Rollout = "rollout", "The pool shows two generations or many fresh replicas.";
+        Transition = "transition", "An earlier change of this pool is still under way.";
+        LintViolation = "lint_violation", "The finished plan broke a rule of the planner's own check; the last good plan is kept.";
+        Frozen = "frozen", "The operator froze the last published value.";
+        Pinned = "pinned", "The operator pinned the value.";
+    }
+}
+
+/// What a hold means for the published value (contract 5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldKind {
+    /// Nothing trustworthy is seen: the value expires.
+    Blind,
+    /// The planner sees and waits: the value renews while coverage is good.
+    Deliberate,
+    /// The operator decided: the value always renews.
+    Decreed,
+}
+
+impl Reason {
+    /// How a hold for this reason ends; `None` where the value is computed.
+    pub fn hold_kind(self) -> Option<HoldKind> {
+        match self {
+            Self::None | Self::SloUnreachable => None,
+            Self::NoTargets
+            | Self::NoDecodeReplicas
+            | Self::NonpositiveProfileLatency
+            | Self::AllTargetsDown
+            | Self::CoverageLow
+            | Self::StaleWindow
+            | Self::DiscoveryFailed
+            | Self::LatencyAbsent
+            | Self::MissingCapability
+            | Self::SlaMetricsDisabled
+            | Self::LintViolation => Some(HoldKind::Blind),
+            Self::Transition
+            | Self::Rollout
+            | Self::NotConverged
+            | Self::NoRequests
+            | Self::MembershipChanged
+            | Self::CounterReset
+            | Self::Baseline => Some(HoldKind::Deliberate),
+            Self::Frozen | Self::Pinned => Some(HoldKind::Decreed),
+        }
+    }
+}
+
+closed_set! {
+    /// Who asked for a number of replicas.
+    Proposer {
+        EnvelopeThroughput = "envelope_throughput", "Prompt tokens a second over the profile's capacity of one prefill replica.";
+        EnvelopeQueue = "envelope_queue", "Prefill replicas that fit the observed wait into what the TTFT objective leaves beside service.";
+        EnvelopeDecode = "envelope_decode", "Generated tokens a second over the best throughput whose ITL fits the objective.";
+        Queueing = "queueing", "The queueing model.";
+        Load = "load", "The load regression.";
+        Threshold = "threshold", "Thresholds on load signals.";
+        Auto = "auto", "The combined model of preset auto.";
+    }
+}
+
+closed_set! {
+    /// A limit that can change a wish. The names of `limits_applied_total` and `limit_active`.
+    Limit {
+        Growth = "growth", "One decision may grow a pool by a bounded factor.";
+        Confirm = "confirm", "A large rise needs two rounds that agree.";
+        HoldDown = "hold_down", "A decrease needs a window that describes the fleet, and time.";
+        NMinusOne = "n_minus_one", "A replica is given back only if the rest can carry the load.";
+        Step = "step", "One decision may shrink a pool by a bounded step.";
+        Min = "min", "The configured minimum.";
+        Max = "max", "The configured maximum.";
+        GpuBudget = "gpu_budget", "The configured GPU budget.";
+        Pinned = "pinned", "The operator's pin.";
+    }
+}
+
+closed_set! {
+    /// A stage that a wish passes on its way to a plan.
+    Stage {
+        Growth = "growth", "Bounds the growth of one decision.";
+        HoldDown = "hold_down", "Allows a decrease only where the data support it.";
+        Limits = "limits", "Applies the configured minimum and maximum.";
+    }
+}
+
+closed_set! {
+    /// What a stage did and why.
+    StepReason {
+        WithinLimit = "within_limit", "The wish passed unchanged.";
+        GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
+        CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
+        SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
+        FirstWindowIncomplete = "first_window_incomplete", "A process whose first window is shorter than one interval does not shrink a pool.";
+        RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
+        LoweredToMaximum = "lowered_to_maximum", "The wish was above the configured maximum.";
+    }
+}
+
+closed_set! {
+    /// Something the operator should know about a decision that was made all the same.
+    Warning {
+        TtftBelowFloor = "ttft_below_floor", "The TTFT objective is at or below the measured service time of one prompt: no number of replicas can meet it, and the queue budget is off.";
+        HeadroomBelowFifth = "headroom_below_fifth", "The TTFT objective leaves less than 20 % of the service time for waiting; the queue budget is off, since noise would dominate it.";
+        ItlBelowFloor = "itl_below_floor", "The ITL objective is below the fastest point of the profile: no number of replicas can meet it; sized at the least occupied point.";
+        PrefillGrowthCapped = "prefill_growth_capped", "More prefill replicas are wanted than one decision may add.";
+        DecodeGrowthCapped = "decode_growth_capped", "More decode replicas are wanted than one decision may add.";
+        LoadBalancedTarget = "load_balanced_target", "A target answers from several processes in turn; point the exporter at each replica, not at a load balancer.";
+        BucketsUnusable = "buckets_unusable", "The buckets of a latency histogram do not agree with each other; its quantiles are left out.";
+    }
+}
+
+closed_set! {
+    /// What the slow loop did in this round.
+    LoopDecision {
+        Scale = "scale", "A new count was decided.";
+        Stay = "stay", "The count was confirmed.";
+        Hold = "hold", "The count is held.";
+        Wait = "wait", "No decision is due.";
+    }
+}
+
+closed_set! {
+    /// How the operator overrides a pool.
+    OverrideKind {
+        Pin = "pin", "A decreed count.";
+        Freeze = "freeze", "The last published count.";
+        Shadow = "shadow", "Nothing is published.";
+    }
+}
+
+closed_set! {
+    /// How the decisions of a model are counted.
+    Outcome {
+        Changed = "changed", "At least one pool's recommendation changed.";
+        Unchanged = "unchanged", "All recommendations were confirmed.";
+        Held = "held", "The window was skipped.";
+    }
+}
+
+/// One stage's effect on one pool. Neighbouring steps join: the `after` of one is the `before` of the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Which stage.
+    pub stage: Stage,
+    /// The count that entered.
+    pub before: Replicas,
+    /// The count that left.
+    pub after: Replicas,
+    /// Why.
+    pub reason: StepReason,
+}
+
+/// What one window says of a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// H: the time that the window spans.
+    pub elapsed_seconds: Seconds,
+    /// C: requests completed.
+    pub requests: Option<Requests>,
+    /// Requests offered. Preset infera takes completions.
+    pub offered_requests: Option<Requests>,
+    /// C/H, from each target's own window.
+    pub requests_per_second: Option<RequestsPerSecond>,
+    /// Demand of the whole fleet, with silent targets at their last or the average load. Equals `requests_per_second` at full coverage.
+    pub estimated_requests_per_second: Option<RequestsPerSecond>,
+    /// I: mean prompt length.
+    pub input_tokens: Option<Tokens>,
+    /// O: mean generated length.
+    pub output_tokens: Option<Tokens>,
+    /// T: the objective's statistic of TTFT.
+    pub ttft_seconds: Option<Seconds>,
+    /// G: the objective's statistic of ITL.
+    pub itl_seconds: Option<Seconds>,
+    /// All statistics of TTFT that the window supports.
+    pub ttft_statistics: BTreeMap<Statistic, Seconds>,
+    /// All statistics of ITL that the window supports.
+    pub itl_statistics: BTreeMap<Statistic, Seconds>,
+    /// Share of requests within the TTFT objective.
+    pub ttft_attainment: Option<Ratio>,
+    /// Share of ITL observations within the ITL objective.
+    pub itl_attainment: Option<Ratio>,
+}
+
+/// The next window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// Demand that the data in hand support.
+    pub requests_per_second: RequestsPerSecond,
+    /// Demand with silent targets at their last or the average load; never below the former.
+    pub estimated_requests_per_second: RequestsPerSecond,
+    /// Mean prompt length.
+    pub input_tokens: Tokens,
+    /// Mean generated length.
+    pub output_tokens: Tokens,
+}
+
+/// Latency estimates of the capacity model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Time to first token.
+    pub ttft_seconds: Option<Seconds>,
+    /// Time between tokens.
+    pub itl_seconds: Option<Seconds>,
+}
+
+/// The model's estimates at two counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimates {
+    /// At the observed count.
+    pub current: Latencies,
+    /// At the recommended count.
+    pub recommended: Latencies,
+}
+
+/// Measured latency over the model's own, per phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyRatios {
+    /// TTFT.
+    pub prompt: Option<Ratio>,
+    /// ITL.
+    pub generation: Option<Ratio>,
+}
+
+/// Whether the objective of a phase is met now, and whether any count could meet it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhaseState {
+    /// The observed statistic is within the objective.
+    pub met: Option<bool>,
+    /// Some count could meet it.
+    pub attainable: Option<bool>,
+}
+
+/// Every intermediate of the envelope's arithmetic, so that a person can redo it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnvelopeTrace {
+    /// GPUs of one prefill replica.
+    pub prefill_gpus_per_replica: u32,
+    /// GPUs of one decode replica.
+    pub decode_gpus_per_replica: u32,
+    /// D = T + G * max(0, O - 1).
+    pub request_duration_seconds: Seconds,
+    /// L: the curve's latency at I.
+    pub prompt_latency_seconds: Seconds,
+    /// The curve's throughput at I, one GPU.
+    pub prompt_tokens_per_second_per_gpu: TokensPerSecond,
+    /// I + O/2.
+    pub mean_context_tokens: Tokens,
+    /// C * D / H / decode replicas.
+    pub in_flight_per_decode_replica: Requests,
+    /// Share of the KV cache that this takes, inside the surface's axis.
+    pub kv_fraction: Ratio,
+    /// The surface's latency there.
+    pub generation_latency_seconds: Seconds,
+    /// The surface's throughput there, one GPU.
+    pub generation_tokens_per_second_per_gpu: TokensPerSecond,
+    /// C * I / H.
+    pub prompt_tokens_per_second: TokensPerSecond,
+    /// C * O / H.
+    pub generated_tokens_per_second: TokensPerSecond,
+    /// Prefill replicas for throughput.
+    pub prefill_throughput_budget: Replicas,
+    /// Prefill replicas for the queue; 0 where it does not ask.
+    pub prefill_queue_budget: Replicas,
+    /// ITL objective over the generation ratio.
+    pub effective_itl_budget_seconds: Seconds,
+    /// KV fraction of the chosen operating point.
+    pub capacity_kv_fraction: Ratio,
+    /// ITL of the profile at the chosen point.
+    pub capacity_itl_seconds: Seconds,
+    /// Throughput of the chosen point, one GPU.
+    pub capacity_tokens_per_second_per_gpu: TokensPerSecond,
+    /// Decode replicas.
+    pub decode_budget: Replicas,
+}
+
+/// A recommendation as it may be published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The integer.
+    pub replicas: Replicas,
+    /// When it was computed or renewed, time since the Unix epoch.
+    pub timestamp: Duration,
+    /// Until when it may be served, time since the Unix epoch.
+    pub valid_until: Duration,
+}
+
+/// The plan of one pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PoolPlan {
+    /// Which pool.
+    pub pool: PoolId,
+    /// Its role.
+    pub role: Role,
+    /// Observed ready replicas.
+    pub current_replicas: Option<Replicas>,
+    /// The integer to act on: what is published, `None` when nothing may be.
+    pub recommended_replicas: Option<Replicas>,
+    /// After limits, before override and mode.
+    pub planned_replicas: Option<Replicas>,
+    /// The reconciled wish before any limit.
+    pub unbounded_replicas: Option<Replicas>,
+    /// What each proposer asked for.
+    pub proposed: BTreeMap<Proposer, Replicas>,
+    /// From the wish to the plan.
+    pub steps: Vec<Step>,
+    /// Limits that changed the wish in the last decision, or the pin.
+    pub limits_active: Vec<Limit>,
+    /// 1 while the value is held rather than computed.
+    pub held: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The operator's override in force.
+    pub overridden: Option<OverrideKind>,
+    /// What may be served.
+    pub published: Option<Published>,
+    /// What the slow loop did in this round.
+    pub slow_loop: LoopDecision,
+    /// Share of the known replicas that the window describes.
+    pub coverage: Option<Ratio>,
+    /// GPUs of one replica in force.
+    pub gpus_per_replica: u32,
+}
+
+/// How a source's targets stand in this round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceState {
+    /// Which source.
+    pub source: SourceId,
+    /// Targets that answered in this round.
+    pub up: u32,
+    /// Targets that failed in this round but answered in one of the last two.
+    pub stale: u32,
+    /// Targets that failed for longer.
+    pub down: u32,
+    /// Targets whose counters moved backwards in this round.
+    pub resets: Vec<TargetId>,
+}
+
+/// The finished plan of one model in one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[must_use = "a plan that nobody reads decides nothing"]
+pub struct Plan {
+    /// Which model.
+    pub model: ModelId,
+    /// The preset in force.
+    pub preset: Preset,
+    /// The mode in force.
+    pub mode: Mode,
+    /// When it was planned.
+    pub at: Moment,
+    /// Whether a slow decision was due and made or skipped in this round.
+    pub decided: bool,
+    /// How that decision is counted.
+    pub outcome: Option<Outcome>,
+    /// Whether the values are held rather than computed.
+    pub held: bool,
+    /// Why.
+    pub reason: Reason,
+    /// The objectives in force.
+    pub slo: Slo,
+    /// The objectives' state by phase.
+    pub prompt: PhaseState,
+    /// The objectives' state by phase.
+    pub generation: PhaseState,
+    /// The last window, also one that was skipped.
+    pub observation: Option<Observation>,
+    /// The next window.
+    pub prediction: Option<Prediction>,
+    /// Measured over modelled latency.
+    pub latency_ratio: LatencyRatios,
+    /// Estimates at the current and the recommended count.
+    pub estimated: Estimates,
+    /// The arithmetic of the last decision.
+    pub envelope: Option<EnvelopeTrace>,
+    /// What the operator should know.
+    pub warnings: Vec<Warning>,
+    /// How the sources stand.
+    pub sources: Vec<SourceState>,
+    /// One plan a pool, in the order of the policy.
+    pub pools: Vec<PoolPlan>,
+}
+
+impl Plan {
+    /// The plan of one pool.
+    pub fn pool(&self, pool: &PoolId) -> Option<&PoolPlan> {
+        self.pools.iter().find(|plan| plan.pool == *pool)
+    }
+}

@@ -1,0 +1,3 @@
+//! How did each target answer in this round? The HTTP client and one round over all targets.
+
+pub mod report;
