@@ -85,6 +85,9 @@ pub struct Histogram {
     pub count: f64,
     /// Upper bound and cumulative count, bounds strictly increasing and finite; the +Inf bucket is `count`. May be empty.
     pub buckets: Vec<(f64, f64)>,
+    /// When the series began, seconds since the Unix epoch, where the page says so (`_created`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<f64>,
 }
 
 /// What one target says of one model at one moment.

@@ -246,7 +246,7 @@ pub struct Observation {
 }
 
 /// The next window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Demand that the data in hand support.
     pub requests_per_second: RequestsPerSecond,

@@ -1,0 +1,170 @@
+//! How much of the wish may be acted on now? Ordered stages, each leaving a step.
+//!
+//! 1. Growth: one decision multiplies the observed count by a bounded factor. A later window can continue the move if the signal persists, so
+//!    one wild window cannot buy a fleet.
+//! 2. Hold-down: a decrease needs a window that describes the fleet. With coverage below 0.9 the last recommendation stands. From there on it may
+//!    fall to what is needed if every silent target carries its last or the average load. A process whose first window is short does not shrink.
+//! 3. Limits: the configured minimum and maximum, last, because only what the operator wrote may override caution.
+//!
+//! | observed 2, last 5, coverage 0.8 | wish 20 | wish 3 |
+//! |---|---|---|
+//! | growth (x4) | 8 | 3 |
+//! | hold-down | 8 | 5 |
+//! | limits 1..6 | 6 | 5 |
+
+use super::input::{GrowthRule, Limits};
+use super::observe::COVERAGE_TO_LOWER;
+use super::plan::{Limit, Stage, Step, StepReason};
+use super::propose::Wish;
+use super::reconcile::growth_base;
+use crate::units::{Ratio, Replicas};
+
+/// What the stages look at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Context {
+    /// Ready replicas, where they are known.
+    pub observed: Option<Replicas>,
+    /// The last plan, else the observed count: a decrease is judged against it.
+    pub last: Option<Replicas>,
+    /// Share of the fleet that the window describes.
+    pub coverage: Ratio,
+    /// Whether a window of a whole interval has been seen since the process started, this one included.
+    pub complete_window_seen: bool,
+    /// How far one decision may grow the pool.
+    pub growth: GrowthRule,
+    /// The configured limits.
+    pub limits: Limits,
+}
+
+/// The bounded count with its history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounded {
+    /// After all limits.
+    pub planned: Replicas,
+    /// One step a stage; neighbours join.
+    pub steps: Vec<Step>,
+    /// Limits that changed the wish.
+    pub limits: Vec<Limit>,
+}
+
+/// Passes a wish through all stages.
+pub fn bound(wish: Wish, context: &Context) -> Bounded {
+    let mut bounded = Bounded { planned: wish.supported, steps: Vec::new(), limits: Vec::new() };
+
+    let cap = growth_cap(context);
+    let (after, reason) = if wish.supported > cap { (cap, StepReason::GrowthCapped) } else { (wish.supported, StepReason::WithinLimit) };
+    bounded.step(Stage::Growth, after, reason, Limit::Growth);
+
+    let (after, reason) = hold_down(bounded.planned, wish.cautious.min(cap), context);
+    bounded.step(Stage::HoldDown, after, reason, Limit::HoldDown);
+
+    let after = context.limits.clamp(bounded.planned);
+    if after > bounded.planned {
+        bounded.step(Stage::Limits, after, StepReason::RaisedToMinimum, Limit::Min);
+    } else if after < bounded.planned {
+        bounded.step(Stage::Limits, after, StepReason::LoweredToMaximum, Limit::Max);
+    } else {
+        bounded.step(Stage::Limits, after, StepReason::WithinLimit, Limit::Max);
+    }
+    bounded
+}
+
+fn growth_cap(context: &Context) -> Replicas {
+    let GrowthRule::TimesObserved(factor) = context.growth;
+    match context.observed {
+        Some(observed) => Replicas(growth_base(observed).0.saturating_mul(factor.get())),
+        // Without an observed count there is nothing to multiply; the configured maximum still binds.
+        None => Replicas(u32::MAX),
+    }
+}
+
+/// The wish, raised to what a decrease may not fall below.
+fn hold_down(wanted: Replicas, cautious: Replicas, context: &Context) -> (Replicas, StepReason) {
+    let Some(last) = context.last.filter(|&last| wanted < last) else { return (wanted, StepReason::WithinLimit) };
+    if context.coverage.get() < COVERAGE_TO_LOWER {
+        return (last, StepReason::CoverageBelowLowering);
+    }
+    if !context.complete_window_seen {
+        return (last, StepReason::FirstWindowIncomplete);
+    }
+    let needed = cautious.min(last);
+    if needed > wanted { (needed, StepReason::SilentTargetsMayCarryLoad) } else { (wanted, StepReason::WithinLimit) }
+}
+
+impl Bounded {
+    fn step(&mut self, stage: Stage, after: Replicas, reason: StepReason, limit: Limit) {
+        if after != self.planned {
+            self.limits.push(limit);
+        }
+        self.steps.push(Step { stage, before: self.planned, after, reason });
+        self.planned = after;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn context() -> Context {
+        Context {
+            observed: Some(Replicas(2)),
+            last: Some(Replicas(5)),
+            coverage: Ratio(1.0),
+            complete_window_seen: true,
+            growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
+            limits: Limits::new(Replicas(1), Replicas(6)).unwrap(),
+        }
+    }
+
+    fn planned(supported: u32, cautious: u32, context: &Context) -> u32 {
+        bound(Wish { supported: Replicas(supported), cautious: Replicas(cautious) }, context).planned.0
+    }
+
+    #[test]
+    fn one_decision_grows_at_most_fourfold_and_then_meets_the_maximum() {
+        let wide = Context { limits: Limits::new(Replicas(1), Replicas(100)).unwrap(), ..context() };
+        assert_eq!(planned(20, 20, &wide), 8);
+        assert_eq!(planned(20, 20, &context()), 6);
+        assert_eq!(planned(9, 9, &Context { observed: Some(Replicas(0)), last: None, ..wide }), 4);
+    }
+
+    #[test]
+    fn a_window_of_half_the_fleet_never_lowers_but_raises() {
+        let half = Context { coverage: Ratio(0.5), ..context() };
+        assert_eq!(planned(1, 1, &half), 5);
+        assert_eq!(planned(6, 6, &half), 6);
+    }
+
+    #[test]
+    fn silent_targets_stop_a_decrease_at_what_they_may_carry() {
+        let most = Context { coverage: Ratio(0.95), ..context() };
+        assert_eq!(planned(2, 3, &most), 3);
+        assert_eq!(planned(2, 9, &most), 5, "never above the last recommendation on a guess");
+        assert_eq!(planned(2, 2, &context()), 2);
+    }
+
+    #[test]
+    fn a_short_first_window_does_not_shrink_a_pool() {
+        let fresh = Context { complete_window_seen: false, ..context() };
+        assert_eq!(planned(2, 2, &fresh), 5);
+        assert_eq!(planned(6, 6, &fresh), 6);
+    }
+
+    #[test]
+    fn a_maximum_that_the_operator_wrote_lowers_even_without_coverage() {
+        let low = Context { coverage: Ratio(0.0), limits: Limits::new(Replicas(1), Replicas(3)).unwrap(), ..context() };
+        let bounded = bound(Wish { supported: Replicas(1), cautious: Replicas(1) }, &low);
+        assert_eq!(bounded.planned, Replicas(3));
+        assert_eq!(bounded.limits, [Limit::HoldDown, Limit::Max]);
+    }
+
+    #[test]
+    fn steps_join() {
+        let bounded = bound(Wish { supported: Replicas(20), cautious: Replicas(20) }, &context());
+        assert_eq!(bounded.steps.first().unwrap().before, Replicas(20));
+        assert!(bounded.steps.windows(2).all(|pair| pair[0].after == pair[1].before));
+        assert_eq!(bounded.steps.last().unwrap().after, bounded.planned);
+    }
+}

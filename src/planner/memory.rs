@@ -1,0 +1,141 @@
+//! What does the planner remember from one round to the next? Nothing else carries state.
+//!
+//! Memory is plain data: it is recorded beside each decision, so that the decision can be made again elsewhere.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::input::SourceId;
+use super::plan::{
+    EnvelopeTrace, Estimates, LatencyRatios, Limit, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step, Warning,
+};
+use super::window::TargetWindow;
+use crate::units::{Moment, PoolId, Ratio, Replicas, Role, TargetId};
+
+/// What is remembered of one model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// The clocks of the last round.
+    pub last_round: Option<Moment>,
+    /// The window that is being observed; `None` before the first answer.
+    pub window: Option<WindowMemory>,
+    /// The targets of each source, in the order of the input.
+    pub sources: Vec<SourceMemory>,
+    /// The last slow decision, kept until the next one.
+    pub decision: Option<Decision>,
+    /// Whether a window of a whole interval has been seen since the process started.
+    pub complete_window_seen: bool,
+    /// What was recommended and published, by pool.
+    pub pools: BTreeMap<PoolId, PoolMemory>,
+}
+
+/// The window that is being observed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowMemory {
+    /// When it began.
+    pub started: Moment,
+    /// Number of the interval in which it began or was last extended: wall time over the interval.
+    pub slot: u64,
+    /// Why it will be skipped, if it will.
+    pub spoiled: Option<Reason>,
+    /// Whether it follows a clock step, so that a short one is stale and not a first one.
+    pub realigned: bool,
+}
+
+/// The targets of one source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SourceMemory {
+    /// Which source.
+    pub source: SourceId,
+    /// Its targets.
+    pub targets: BTreeMap<TargetId, TargetWindow>,
+}
+
+/// The outcome of a slow decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// `none` or `slo_unreachable` where it was computed, else why it is held.
+    pub reason: Reason,
+    /// The window it rests on.
+    pub observation: Option<Observation>,
+    /// The next window.
+    pub prediction: Option<Prediction>,
+    /// Measured over modelled latency.
+    pub latency_ratio: LatencyRatios,
+    /// Estimates at the current and the recommended count.
+    pub estimated: Estimates,
+    /// State of the TTFT objective.
+    pub prompt: PhaseState,
+    /// State of the ITL objective.
+    pub generation: PhaseState,
+    /// The arithmetic.
+    pub envelope: Option<EnvelopeTrace>,
+    /// What the operator should know.
+    pub warnings: Vec<Warning>,
+    /// Share of the traffic targets that the window describes; `None` where the pools themselves are measured.
+    pub coverage: Option<Ratio>,
+    /// By pool.
+    pub pools: BTreeMap<PoolId, PoolDecision>,
+}
+
+/// One pool's part of a slow decision.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolDecision {
+    /// What each proposer asked for.
+    pub proposed: BTreeMap<Proposer, Replicas>,
+    /// The reconciled wish.
+    pub unbounded: Option<Replicas>,
+    /// From the wish to the plan.
+    pub steps: Vec<Step>,
+    /// Limits that changed the wish.
+    pub limits_active: Vec<Limit>,
+    /// Share of the known replicas that the window describes.
+    pub coverage: Option<Ratio>,
+}
+
+/// What is remembered of one pool beyond a decision; the part that survives a restart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolMemory {
+    /// The last plan after limits.
+    #[serde(default)]
+    pub planned: Option<Replicas>,
+    /// What is published, or was last.
+    #[serde(default)]
+    pub published: Option<Published>,
+    /// The integer that freeze latched.
+    #[serde(default)]
+    pub frozen: Option<Replicas>,
+}
+
+impl Memory {
+    /// The memory of a process that starts with what a former one left.
+    pub fn restored(pools: BTreeMap<PoolId, PoolMemory>) -> Self {
+        Self { pools, ..Self::default() }
+    }
+
+    /// The memory after the policy's model of capacity changed: what was derived from it is gone, what was seen and published stays.
+    #[must_use]
+    pub fn without_decision(mut self) -> Self {
+        self.decision = None;
+        self
+    }
+
+    /// The largest view of the fleet that the routers of any source gave last, for one role.
+    pub fn workers(&self, role: Role) -> Option<Replicas> {
+        let views = self.sources.iter().flat_map(|source| source.targets.values()).filter_map(TargetWindow::workers);
+        // A role that a router does not list has no replica; only where no router lists any is the count unknown.
+        views.map(|view| view.get(&role).copied().unwrap_or_default()).max()
+    }
+
+    /// The targets of a source.
+    pub fn source(&self, source: &SourceId) -> Option<&SourceMemory> {
+        self.sources.iter().find(|memory| memory.source == *source)
+    }
+
+    /// Time of the window so far.
+    pub fn window_elapsed(&self, now: Moment) -> Duration {
+        self.window.map_or(Duration::ZERO, |window| now.monotonic.saturating_sub(window.started.monotonic))
+    }
+}

@@ -1,0 +1,419 @@
+//! What do this round's samples say about the window? Targets in, a windowed observation out.
+//!
+//! Two things happen here. [`take_in`] runs every round: it brings each target's window up to date and notes what spoils the window.
+//! [`observe`] runs at a decision: it adds up the targets' windows.
+//!
+//! Silent targets. The sum over the targets that answered is what the data support; it is too small by what the silent ones served.
+//! Dividing by the coverage would double the demand when one of two routers dies and the other takes over its clients. So demand is kept as two
+//! numbers: `supported`, what was really seen over the time of the window, and `cautious`, with every silent target at its own last rate or
+//! the average of the others, whichever is more. A decision rises only to what is supported and falls only to what is cautious
+//! (`bound.rs`). At full coverage both are the same number.
+//!
+//! | window 180 s, two routers at 2 requests/s each | supported | cautious | coverage |
+//! |---|---|---|---|
+//! | both answer | 4 | 4 | 1 |
+//! | one silent since the window began | 2 | 4 | 0.5 |
+//! | one silent, the other now serves 4 | 4 | 6 or less | 0.5 |
+//!
+//! A target counts as covered by the share of the window that its own two samples span, and fully from nine tenths on: one missed round
+//! at an end of a long window says nothing about the fleet.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::input::{ChangeRule, ItlBasis, ModelInput, ModelPolicy, Reading, Signal, SourceId, SourceInput, Statistic, Tally};
+use super::memory::{Memory, SourceMemory, WindowMemory};
+use super::plan::{Observation, Reason, SourceState, Warning};
+use super::quantile;
+use super::window::{Buckets, Delta, Growth, TargetWindow};
+use crate::units::{Moment, Positive, Ratio, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
+
+/// From this share of the window on, a target's window counts as whole.
+pub const WHOLE_SHARE: f64 = 0.9;
+
+/// Below this coverage nothing is decided; from here on a recommendation may rise (planning.md 1.1).
+pub const COVERAGE_TO_RAISE: f64 = 0.5;
+
+/// From this coverage on a recommendation may fall (planning.md 1.1).
+pub const COVERAGE_TO_LOWER: f64 = 0.9;
+
+/// A jump of the wall clock against the monotonic clock beyond this re-aligns the windows (planning.md 1.1).
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+
+/// Failed rounds in a row after which a target is down and not merely late.
+const ROUNDS_TO_DOWN: u32 = 2;
+
+/// A mean TTFT below this was not measured from a request's arrival: no server answers within it.
+const SHORTEST_TTFT: f64 = 1e-4;
+
+/// What a round shows, whether or not a decision is due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Round {
+    /// Why nothing can be seen right now, if so.
+    pub blind: Option<Reason>,
+    /// Whether a boundary has been passed since the window began.
+    pub due: bool,
+    /// Whether most targets answer: deliberate holds renew then.
+    pub coverage_good: bool,
+    /// How the sources stand.
+    pub sources: Vec<SourceState>,
+    /// Jump of the wall clock since the last round, seconds; 0 without one.
+    pub clock_step_seconds: f64,
+}
+
+/// The window of a decision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// What people see of it.
+    pub observation: Observation,
+    /// Demand that the data in hand support.
+    pub supported: RequestsPerSecond,
+    /// Demand with silent targets at their last or the average rate; not below `supported`.
+    pub cautious: RequestsPerSecond,
+    /// Requests that the servers finished by a counter that needs no optional instrumentation.
+    pub finished: f64,
+    /// Whether any SLA histogram has ever counted anything.
+    pub instrumented: bool,
+    /// Coverage by source.
+    pub coverage: BTreeMap<SourceId, Ratio>,
+    /// What the operator should know.
+    pub warnings: Vec<Warning>,
+}
+
+impl Window {
+    /// The least coverage of all sources that the decision rests on.
+    pub fn least_coverage(&self) -> Ratio {
+        self.coverage.values().copied().fold(Ratio(1.0), |least, next| if next < least { next } else { least })
+    }
+}
+
+/// The sources that the window is measured at: the traffic source where there is one, else the pools themselves.
+pub fn measured_at(policy: &ModelPolicy, input: &ModelInput) -> Vec<SourceId> {
+    if input.sources.iter().any(|source| source.source == SourceId::Traffic) {
+        return vec![SourceId::Traffic];
+    }
+    policy.pools.iter().map(|pool| SourceId::Pool(pool.pool.clone())).collect()
+}
+
+/// Brings memory up to date with one round of samples.
+pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Round {
+    let slot = slot_of(now, policy.interval);
+    let clock_step_seconds = memory.last_round.map_or(0.0, |last| clock_step(last, now));
+    memory.last_round = Some(now);
+
+    let measured = measured_at(policy, input);
+    let mut sources = Vec::new();
+    let mut spoiled = None;
+    for source in &input.sources {
+        let (state, cause) = take_in_source(memory, source, policy, now);
+        sources.push(state);
+        if measured.contains(&source.source) {
+            spoiled = spoiled.or(cause);
+        }
+    }
+    memory.sources.retain(|known| input.sources.iter().any(|source| source.source == known.source));
+
+    let anything_seen = memory.sources.iter().any(|source| source.targets.values().any(|target| target.first.is_some()));
+    let mut due = false;
+    match &mut memory.window {
+        None if anything_seen => memory.window = Some(WindowMemory { started: now, slot, spoiled: None, realigned: false }),
+        None => {}
+        Some(_) if clock_step_seconds != 0.0 => begin_window(memory, policy, now, true),
+        Some(window) => {
+            if policy.traffic_change == ChangeRule::SkipWindow {
+                window.spoiled = window.spoiled.or(spoiled);
+            }
+            due = window.slot != slot;
+        }
+    }
+
+    let standing = |id: &SourceId| sources.iter().find(|state| state.source == *id);
+    let blind = measured.iter().find_map(|id| blindness(memory, input, id));
+    let coverage_good = measured.iter().all(|id| {
+        standing(id).is_some_and(|state| {
+            let known = state.up + state.stale + state.down;
+            known > 0 && f64::from(state.up + state.stale) >= COVERAGE_TO_RAISE * f64::from(known)
+        })
+    });
+    Round { blind, due, coverage_good, sources, clock_step_seconds }
+}
+
+/// Starts the next window at each target's last good sample.
+pub fn begin_window(memory: &mut Memory, policy: &ModelPolicy, now: Moment, realigned: bool) {
+    for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
+        target.restart(now.monotonic, policy.interval * 2);
+    }
+    memory.window = Some(WindowMemory { started: now, slot: slot_of(now, policy.interval), spoiled: None, realigned });
+}
+
+/// Number of the interval that holds `now`: decisions are due where it changes.
+pub fn slot_of(now: Moment, interval: Duration) -> u64 {
+    // Both are whole nanoseconds; an interval is not zero by the policy's invariant, and `max` keeps that a fact of this line.
+    u64::try_from(now.wall.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX)
+}
+
+fn clock_step(last: Moment, now: Moment) -> f64 {
+    let wall = now.wall.as_secs_f64() - last.wall.as_secs_f64();
+    let monotonic = now.monotonic.as_secs_f64() - last.monotonic.as_secs_f64();
+    let step = wall - monotonic;
+    if step.abs() > CLOCK_STEP.as_secs_f64() { step } else { 0.0 }
+}
+
+/// One source's round; also says what spoils the window there.
+fn take_in_source(memory: &mut Memory, input: &SourceInput, policy: &ModelPolicy, now: Moment) -> (SourceState, Option<Reason>) {
+    let window_started = memory.window.map(|window| window.started);
+    let index = memory.sources.iter().position(|known| known.source == input.source);
+    let known_before = index.is_some();
+    let mut targets = index.map(|index| memory.sources.swap_remove(index).targets).unwrap_or_default();
+
+    let listed: BTreeSet<&TargetId> = input.targets.iter().map(|reading| &reading.target).collect();
+    let changed = known_before && (listed.len() != targets.len() || !targets.keys().all(|target| listed.contains(target)));
+    targets.retain(|target, _| listed.contains(target));
+
+    let mut state = SourceState { source: input.source.clone(), up: 0, stale: 0, down: 0, resets: Vec::new() };
+    for reading in &input.targets {
+        let is_new = !targets.contains_key(&reading.target);
+        let target = targets.entry(reading.target.clone()).or_default();
+        match &reading.reading {
+            Reading::Sample(sample) => {
+                state.up += 1;
+                let born = age_if_born_inside(sample.process_start, window_started.filter(|_| is_new && known_before), now);
+                if target.record(reading.at, sample, policy.traffic_change, born) {
+                    state.resets.push(reading.target.clone());
+                }
+            }
+            Reading::Failed(_) => {
+                target.miss();
+                if target.failures < ROUNDS_TO_DOWN && target.last.is_some() { state.stale += 1 } else { state.down += 1 }
+            }
+        }
+    }
+    let spoiled = match (changed, state.resets.is_empty()) {
+        (true, _) => Some(Reason::MembershipChanged),
+        (false, false) => Some(Reason::CounterReset),
+        (false, true) => None,
+    };
+    memory.sources.push(SourceMemory { source: input.source.clone(), targets });
+    memory.sources.sort_by(|a, b| a.source.cmp(&b.source));
+    (state, spoiled)
+}
+
+fn age_if_born_inside(process_start: Option<f64>, window_started: Option<Moment>, now: Moment) -> Option<Duration> {
+    let (start, window) = (process_start?, window_started?);
+    let age = Duration::try_from_secs_f64(now.wall.as_secs_f64() - start).ok()?;
+    (start >= window.wall.as_secs_f64()).then_some(age)
+}
+
+/// Why a source that the window needs shows nothing at all in this round.
+fn blindness(memory: &Memory, input: &ModelInput, id: &SourceId) -> Option<Reason> {
+    let source = input.sources.iter().find(|source| source.source == *id);
+    let Some(source) = source.filter(|source| !source.targets.is_empty()) else {
+        return Some(match source {
+            Some(source) if source.discovery_failed => Reason::DiscoveryFailed,
+            _ => Reason::NoTargets,
+        });
+    };
+    let silent = |reading: &TargetId| {
+        let target = memory.source(id).and_then(|known| known.targets.get(reading));
+        // One missed round after a good window is late, not down.
+        target.is_none_or(|target| target.failures >= ROUNDS_TO_DOWN || (target.failures > 0 && target.delta().is_none()))
+    };
+    source.targets.iter().all(|reading| silent(&reading.target)).then_some(Reason::AllTargetsDown)
+}
+
+/// Adds up the targets' windows. `None` where no target has one yet.
+pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Option<Window> {
+    let span = memory.window_elapsed(now);
+    let measured = measured_at(policy, input);
+    let role_of = |id: &SourceId| match id {
+        SourceId::Traffic => Role::Aggregated,
+        SourceId::Pool(name) => policy.pools.iter().find(|pool| pool.pool == *name).map_or(Role::Aggregated, |pool| pool.role),
+    };
+    let sums: Vec<_> = memory
+        .sources
+        .iter()
+        .filter(|source| measured.contains(&source.source))
+        .map(|source| (role_of(&source.source), Sum::over(source, span)))
+        .collect();
+    if sums.is_empty() || sums.iter().any(|(_, sum)| sum.described == 0) {
+        return None;
+    }
+    // Where prefill and decode are measured apart, each phase's facts come from the pool that sees it: a prefill server finishes every
+    // request with one token, and a decode server's first token only waits for the KV cache (facts/engines.md 1).
+    let first = pick(&sums, Role::Prefill)?;
+    let rest = pick(&sums, Role::Decode)?;
+    Some(assemble(first, rest, memory, &sums, policy))
+}
+
+/// The sum of the role's own source, or of one that sees whole requests.
+fn pick(sums: &[(Role, Sum)], role: Role) -> Option<&Sum> {
+    let of = |wanted: Role| sums.iter().find(|(role, _)| *role == wanted).map(|(_, sum)| sum);
+    of(role).or_else(|| of(Role::Aggregated))
+}
+
+fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], policy: &ModelPolicy) -> Window {
+    let mut warnings = BTreeSet::new();
+    let ttft = first.total.histograms.get(&Signal::Ttft);
+    let itl = rest.total.histograms.get(&Signal::Itl);
+    let mut describe = |growth: Option<&Growth>, mean: Option<f64>, objective: Positive| {
+        if growth.is_some_and(|growth| growth.buckets == Buckets::Unusable) {
+            warnings.insert(Warning::BucketsUnusable);
+        }
+        let buckets = growth.and_then(|growth| match &growth.buckets {
+            Buckets::Known(buckets) => Some((buckets.as_slice(), growth.count)),
+            _ => None,
+        });
+        let mut statistics = BTreeMap::new();
+        for statistic in Statistic::ALL {
+            let value = match statistic.quantile() {
+                None => mean,
+                Some(quantile) => buckets.and_then(|(buckets, count)| quantile::quantile(buckets, count, quantile)),
+            };
+            statistics.extend(value.map(|value| (statistic, Seconds(value))));
+        }
+        let attainment = buckets.and_then(|(buckets, count)| quantile::share_within(buckets, count, objective.get()));
+        (statistics, attainment.map(Ratio))
+    };
+    let (ttft_statistics, ttft_attainment) = describe(ttft, mean_of(ttft), policy.slo.ttft);
+    let (itl_statistics, itl_attainment) = describe(itl, mean_itl(&rest.total), policy.slo.itl);
+
+    let requests = rest.total.completed();
+    let alternates = memory.sources.iter().any(|source| source.targets.values().any(|target| target.alternates));
+    if alternates {
+        warnings.insert(Warning::LoadBalancedTarget);
+    }
+    let observation = Observation {
+        elapsed_seconds: rest.elapsed(),
+        requests: Some(Requests(requests)),
+        offered_requests: Some(Requests(requests)),
+        requests_per_second: Some(RequestsPerSecond(rest.supported)),
+        estimated_requests_per_second: Some(RequestsPerSecond(rest.cautious)),
+        input_tokens: mean_of(first.total.histograms.get(&Signal::PromptTokens)).map(Tokens),
+        output_tokens: mean_of(rest.total.histograms.get(&Signal::OutputTokens)).map(Tokens),
+        ttft_seconds: ttft_statistics.get(&policy.slo.statistic).copied().filter(|ttft| ttft.get() >= SHORTEST_TTFT),
+        itl_seconds: itl_statistics.get(&policy.slo.statistic).copied(),
+        ttft_statistics,
+        itl_statistics,
+        ttft_attainment,
+        itl_attainment,
+    };
+    let coverage = sums.iter().map(|(_, sum)| (sum.source.clone(), sum.coverage)).collect();
+    Window {
+        observation,
+        supported: RequestsPerSecond(rest.supported),
+        cautious: RequestsPerSecond(rest.cautious),
+        finished: rest.total.tallies.get(&Tally::Finished).copied().unwrap_or(0.0),
+        instrumented: memory.sources.iter().any(SourceMemory::instrumented),
+        coverage,
+        warnings: warnings.into_iter().collect(),
+    }
+}
+
+fn mean_of(growth: Option<&Growth>) -> Option<f64> {
+    growth.filter(|growth| growth.count > 0.0).map(|growth| growth.sum / growth.count)
+}
+
+/// Mean time between tokens. An engine that observes output events carries several tokens in one under speculative decoding; there the time is
+/// divided by the tokens that came after each request's first, where the engine counts them.
+fn mean_itl(total: &Delta) -> Option<f64> {
+    let growth = total.histograms.get(&Signal::Itl)?;
+    let tally = |tally| total.tallies.get(&tally).copied();
+    if total.itl_basis == ItlBasis::PerEvent
+        && let (Some(tokens), Some(firsts)) = (tally(Tally::GeneratedTokens), tally(Tally::FirstTokens))
+        && tokens - firsts >= growth.count
+        && growth.count > 0.0
+    {
+        return Some(growth.sum / (tokens - firsts));
+    }
+    mean_of(Some(growth))
+}
+
+impl SourceMemory {
+    /// Whether a histogram of any target has ever counted anything.
+    fn instrumented(&self) -> bool {
+        let last = self.targets.values().filter_map(|target| target.last.as_ref());
+        last.flat_map(|last| last.sample.histograms.iter())
+            .filter(|(signal, _)| **signal != Signal::RequestDuration)
+            .any(|(_, series)| series.values().any(|histogram| histogram.count > 0.0))
+    }
+}
+
+/// The windows of one source's targets, added up.
+#[derive(Debug)]
+struct Sum {
+    source: SourceId,
+    total: Delta,
+    spans: Vec<f64>,
+    described: usize,
+    coverage: Ratio,
+    supported: f64,
+    cautious: f64,
+}
+
+impl Sum {
+    fn over(source: &SourceMemory, span: Duration) -> Self {
+        let span_seconds = span.as_secs_f64();
+        let mut sum = Self {
+            source: source.source.clone(),
+            total: Delta::default(),
+            spans: Vec::new(),
+            described: 0,
+            coverage: Ratio(0.0),
+            supported: 0.0,
+            cautious: 0.0,
+        };
+        let mut shares = 0.0;
+        let mut seen_rates = 0.0;
+        let mut silent: Vec<(f64, &TargetWindow)> = Vec::new();
+        for target in source.targets.values() {
+            let Some(delta) = target.delta() else {
+                silent.push((0.0, target));
+                continue;
+            };
+            sum.total.add(&delta);
+            sum.described += 1;
+            let elapsed = delta.elapsed.as_secs_f64();
+            sum.spans.push(elapsed);
+            let share = if elapsed >= WHOLE_SHARE * span_seconds { 1.0 } else { elapsed / span_seconds };
+            let rate = delta.completed() / elapsed;
+            shares += share;
+            seen_rates += rate;
+            sum.supported += rate * share;
+            if share < 1.0 {
+                silent.push((rate, target));
+            } else {
+                sum.cautious += rate;
+            }
+        }
+        if !source.targets.is_empty() {
+            sum.coverage = Ratio(shares / source.targets.len() as f64);
+        }
+        let average = if sum.described > 0 { seen_rates / sum.described as f64 } else { 0.0 };
+        for (rate, target) in silent {
+            let last = target.last_rate.map_or(0.0, RequestsPerSecond::get);
+            sum.cautious += rate.max(last).max(average);
+        }
+        // Adding in another order may differ in the last bit; the cautious number is the larger one by definition.
+        sum.cautious = sum.cautious.max(sum.supported);
+        sum
+    }
+
+    /// H such that requests over H is the rate: the common span where all targets share one, else the requests over the summed rates.
+    fn elapsed(&self) -> Seconds {
+        let longest = self.spans.iter().copied().fold(0.0, f64::max);
+        let requests = self.total.completed();
+        if self.supported <= 0.0 || self.spans.iter().all(|&span| span == longest) && self.coverage == Ratio(1.0) {
+            return Seconds(longest);
+        }
+        Seconds(requests / self.supported)
+    }
+}
+
+/// Keeps each target's rate for windows in which it is silent.
+pub fn remember_rates(memory: &mut Memory) {
+    for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
+        if let Some(delta) = target.delta() {
+            target.last_rate = Some(RequestsPerSecond(delta.completed() / delta.elapsed.as_secs_f64()));
+        }
+    }
+}

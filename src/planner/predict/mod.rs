@@ -1,0 +1,3 @@
+//! What will the next window bring? One file per predictor: observation history in, next window out.
+
+pub mod constant;

@@ -1,0 +1,1 @@
+//! Scenarios, goldens and properties of the planner.

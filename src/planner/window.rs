@@ -1,0 +1,301 @@
+//! What did one target do during the window? The difference between its first and its last good sample, series by series.
+//!
+//! Differences are taken per series and added afterwards. Adding first would turn a departed worker's series, or a rank that appears late,
+//! into negative or doubled work. Every round is compared with the one before, so that a counter that falls and climbs back above its
+//! baseline within one long window is still seen as a restart.
+//!
+//! Rules (planning.md 1.2, 1.3): a series that is new on a target that was already known counts from 0; a new target sets its baseline only,
+//! unless its process started inside the window; a series that vanished contributes up to its last sight. The time of a window is the time
+//! between the two samples, never the configured interval: a missed round lengthens the window and changes no rate.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::input::{ChangeRule, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use crate::units::{Replicas, RequestsPerSecond, Role};
+
+/// Difference between two process start times that is taken for clock noise, seconds.
+const START_TIME_NOISE: f64 = 1.0;
+
+/// Process starts that are remembered, to tell a restart from a load balancer that alternates between processes.
+const REMEMBERED_STARTS: usize = 4;
+
+/// A good sample and when it was taken.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stamped {
+    /// On the monotonic clock.
+    pub at: Duration,
+    /// What the target said; series that have vanished since keep their last value.
+    pub sample: Sample,
+}
+
+/// One target within the window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetWindow {
+    /// The baseline.
+    pub first: Option<Stamped>,
+    /// The last good sample.
+    pub last: Option<Stamped>,
+    /// What was counted before a restart within the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carried: Option<Box<Delta>>,
+    /// Failed rounds in a row, up to now.
+    pub failures: u32,
+    /// Completed requests a second in the last window that described it.
+    pub last_rate: Option<RequestsPerSecond>,
+    /// Start times of the processes that answered, oldest first.
+    #[serde(default)]
+    pub starts: Vec<f64>,
+    /// Whether a process that had been replaced answered again.
+    #[serde(default)]
+    pub alternates: bool,
+}
+
+/// What a target did between two samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Delta {
+    /// Time between the samples.
+    pub elapsed: Duration,
+    /// Growth of the histograms, all series added.
+    pub histograms: BTreeMap<Signal, Growth>,
+    /// Growth of the counters, all series added.
+    pub tallies: BTreeMap<Tally, f64>,
+    /// What the ITL histogram counts.
+    pub itl_basis: ItlBasis,
+}
+
+/// Growth of a histogram.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Of the sum.
+    pub sum: f64,
+    /// Of the count.
+    pub count: f64,
+    /// Of the buckets, cumulative.
+    pub buckets: Buckets,
+}
+
+/// Bucket growth, as far as the bounds of all series and both samples agree.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Buckets {
+    /// Nothing added yet.
+    #[default]
+    Unknown,
+    /// Upper bound and cumulative growth.
+    Known(Vec<(f64, f64)>),
+    /// Bounds differ, or cumulative counts fall towards higher bounds: no quantile can be taken.
+    Unusable,
+}
+
+impl TargetWindow {
+    /// Takes in a good sample. Answers whether the target restarted since its last one.
+    ///
+    /// `born_inside` is the process's age at `at`, where it started inside the window.
+    pub fn record(&mut self, at: Duration, sample: &Sample, rule: ChangeRule, born_inside: Option<Duration>) -> bool {
+        self.failures = 0;
+        let Some(last) = &mut self.last else {
+            let first = match born_inside {
+                Some(age) => Stamped { at: at.saturating_sub(age), sample: Sample::default() },
+                None => Stamped { at, sample: sample.clone() },
+            };
+            self.first = Some(first);
+            self.last = Some(Stamped { at, sample: sample.clone() });
+            self.note_start(sample);
+            return false;
+        };
+        if !restarted(&last.sample, sample) {
+            merge(&mut last.sample, sample);
+            last.at = at;
+            return false;
+        }
+        let before = last.at;
+        if rule == ChangeRule::Tolerate {
+            self.carried = self.delta().map(Box::new);
+            self.first = Some(Stamped { at: before, sample: Sample::default() });
+        } else {
+            self.first = Some(Stamped { at, sample: sample.clone() });
+        }
+        self.last = Some(Stamped { at, sample: sample.clone() });
+        self.note_start(sample);
+        true
+    }
+
+    /// Takes in a failed round.
+    pub fn miss(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Starts the next window at the last good sample; a target silent for longer than `oldest` starts without a baseline.
+    pub fn restart(&mut self, now: Duration, oldest: Duration) {
+        self.carried = None;
+        if self.last.as_ref().is_some_and(|last| now.saturating_sub(last.at) > oldest) {
+            self.last = None;
+        }
+        self.first.clone_from(&self.last);
+    }
+
+    /// What the target did in the window; `None` without two samples.
+    pub fn delta(&self) -> Option<Delta> {
+        let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
+        let mut delta = difference(first, last);
+        if let Some(carried) = &self.carried {
+            delta.add(carried);
+            delta.elapsed += carried.elapsed;
+        }
+        (!delta.elapsed.is_zero()).then_some(delta)
+    }
+
+    /// The fleet as the target last saw it, where it sees the fleet.
+    pub fn workers(&self) -> Option<&BTreeMap<Role, Replicas>> {
+        self.last.as_ref().map(|last| &last.sample.workers).filter(|workers| !workers.is_empty())
+    }
+
+    fn note_start(&mut self, sample: &Sample) {
+        let Some(start) = sample.process_start else { return };
+        self.alternates |= self.starts.iter().any(|&seen| (seen - start).abs() <= START_TIME_NOISE);
+        self.starts.push(start);
+        if self.starts.len() > REMEMBERED_STARTS {
+            self.starts.remove(0);
+        }
+    }
+}
+
+impl Delta {
+    /// Adds another target's work; the elapsed time stays.
+    pub fn add(&mut self, other: &Self) {
+        for (signal, growth) in &other.histograms {
+            self.histograms.entry(*signal).or_default().add(growth);
+        }
+        for (tally, growth) in &other.tallies {
+            *self.tallies.entry(*tally).or_default() += growth;
+        }
+        if other.itl_basis == ItlBasis::PerEvent {
+            self.itl_basis = ItlBasis::PerEvent;
+        }
+    }
+
+    /// Growth of a histogram's count; 0 where it is absent.
+    pub fn count(&self, signal: Signal) -> f64 {
+        self.histograms.get(&signal).map_or(0.0, |growth| growth.count)
+    }
+
+    /// Completed requests: the output-token histogram's count, else the finished counter (planning.md 1.5).
+    pub fn completed(&self) -> f64 {
+        match self.histograms.get(&Signal::OutputTokens) {
+            Some(growth) => growth.count,
+            None => self.tallies.get(&Tally::Finished).copied().unwrap_or(0.0),
+        }
+    }
+}
+
+impl Growth {
+    fn add(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.count += other.count;
+        self.buckets.add(&other.buckets);
+    }
+}
+
+impl Buckets {
+    fn add(&mut self, other: &Self) {
+        *self = match (std::mem::take(self), other) {
+            (Self::Unknown, other) => other.clone(),
+            (known, Self::Unknown) => known,
+            (Self::Known(mut mine), Self::Known(theirs)) if same_bounds(&mine, theirs) => {
+                for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                    mine.1 += theirs.1;
+                }
+                Self::Known(mine)
+            }
+            _ => Self::Unusable,
+        };
+    }
+}
+
+fn same_bounds(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.0 == b.0)
+}
+
+/// Whether the server restarted between two samples: a start time changed, or something cumulative fell.
+fn restarted(before: &Sample, after: &Sample) -> bool {
+    if let (Some(before), Some(after)) = (before.process_start, after.process_start)
+        && (before - after).abs() > START_TIME_NOISE
+    {
+        return true;
+    }
+    let histogram_fell = after.histograms.iter().any(|(signal, series)| {
+        let Some(earlier) = before.histograms.get(signal) else { return false };
+        series.iter().any(|(key, now)| {
+            earlier.get(key).is_some_and(|then| {
+                now.count < then.count
+                    || now.sum < then.sum
+                    || (then.created.is_some() && now.created.is_some() && then.created != now.created)
+            })
+        })
+    });
+    histogram_fell
+        || after.tallies.iter().any(|(tally, series)| {
+            let Some(earlier) = before.tallies.get(tally) else { return false };
+            series.iter().any(|(key, now)| earlier.get(key).is_some_and(|then| now < then))
+        })
+}
+
+/// Brings `known` up to date; series that vanished keep their last value.
+fn merge(known: &mut Sample, fresh: &Sample) {
+    known.process_start = fresh.process_start.or(known.process_start);
+    known.workers.clone_from(&fresh.workers);
+    known.itl_basis = fresh.itl_basis;
+    for (signal, series) in &fresh.histograms {
+        let entry = known.histograms.entry(*signal).or_default();
+        for (key, histogram) in series {
+            entry.insert(key.clone(), histogram.clone());
+        }
+    }
+    for (tally, series) in &fresh.tallies {
+        let entry = known.tallies.entry(*tally).or_default();
+        for (key, value) in series {
+            entry.insert(key.clone(), *value);
+        }
+    }
+}
+
+fn difference(first: &Stamped, last: &Stamped) -> Delta {
+    let mut delta = Delta { elapsed: last.at.saturating_sub(first.at), itl_basis: last.sample.itl_basis, ..Delta::default() };
+    for (signal, series) in &last.sample.histograms {
+        let baseline = first.sample.histograms.get(signal);
+        let growth = delta.histograms.entry(*signal).or_default();
+        for (key, now) in series {
+            growth.add(&histogram_growth(baseline.and_then(|series| series.get(key)), now));
+        }
+    }
+    for (tally, series) in &last.sample.tallies {
+        let baseline = first.sample.tallies.get(tally);
+        let then = |key: &SeriesKey| baseline.and_then(|series| series.get(key)).copied().unwrap_or(0.0);
+        delta.tallies.insert(*tally, series.iter().map(|(key, now)| now - then(key)).sum());
+    }
+    delta
+}
+
+fn histogram_growth(then: Option<&Histogram>, now: &Histogram) -> Growth {
+    let Some(then) = then else {
+        return Growth { sum: now.sum, count: now.count, buckets: bucket_growth(None, &now.buckets) };
+    };
+    Growth { sum: now.sum - then.sum, count: now.count - then.count, buckets: bucket_growth(Some(then.buckets.as_slice()), &now.buckets) }
+}
+
+fn bucket_growth(then: Option<&[(f64, f64)]>, now: &[(f64, f64)]) -> Buckets {
+    if now.is_empty() {
+        return Buckets::Unusable;
+    }
+    let grown: Vec<_> = match then {
+        None => now.to_vec(),
+        // Between two scrapes with different bounds only sum and count mean something.
+        Some(then) if !same_bounds(then, now) => return Buckets::Unusable,
+        Some(then) => now.iter().zip(then).map(|(now, then)| (now.0, now.1 - then.1)).collect(),
+    };
+    let rises = grown.iter().all(|bucket| bucket.1 >= 0.0) && grown.windows(2).all(|pair| pair[0].1 <= pair[1].1);
+    if rises { Buckets::Known(grown) } else { Buckets::Unusable }
+}
