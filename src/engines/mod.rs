@@ -7,10 +7,15 @@
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
 //! `tests/fixtures/engines/`.
 
+pub mod infera;
+pub mod series;
+pub mod vllm;
+
 use std::collections::BTreeMap;
 
 use crate::exposition::Page;
 use crate::planner::input::Sample;
+use crate::units::ModelId;
 
 /// One server dialect.
 #[derive(Debug)]
@@ -26,7 +31,7 @@ pub struct Engine {
 }
 
 /// All dialects, in the order in which `auto` tries them.
-pub const ENGINES: &[&Engine] = &[];
+pub const ENGINES: &[&Engine] = &[&infera::ENGINE, &vllm::ENGINE];
 
 /// The dialect of that name.
 pub fn by_name(name: &str) -> Option<&'static Engine> {
@@ -43,6 +48,24 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Everything the page says of one model: its own series and those without a model label. Empty where it says nothing.
+    pub fn of_model(&self, model: &ModelId) -> Sample {
+        let named = self.models.get(&Some(model.0.clone())).cloned();
+        let Some(unnamed) = self.models.get(&None) else { return named.unwrap_or_default() };
+        let Some(mut sample) = named else { return unnamed.clone() };
+        for (signal, series) in &unnamed.histograms {
+            sample.histograms.entry(*signal).or_default().extend(series.clone());
+        }
+        for (tally, series) in &unnamed.tallies {
+            sample.tallies.entry(*tally).or_default().extend(series.clone());
+        }
+        for (role, workers) in &unnamed.workers {
+            let known = sample.workers.entry(*role).or_default();
+            *known = (*known).max(*workers);
+        }
+        sample
+    }
+
     /// The named models on the page.
     pub fn model_names(&self) -> impl Iterator<Item = &str> {
         self.models.keys().flatten().map(String::as_str)

@@ -56,8 +56,6 @@ pub enum Tally {
     Finished,
     /// Tokens generated, counted as they come.
     GeneratedTokens,
-    /// Requests whose first token has come.
-    FirstTokens,
 }
 
 /// One series of a counter or histogram: its labels, sorted, as `name="value"` joined by commas. Labels that only repeat a value are left out.

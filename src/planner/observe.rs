@@ -317,13 +317,13 @@ fn mean_of(growth: Option<&Growth>) -> Option<f64> {
 /// divided by the tokens that came after each request's first, where the engine counts them.
 fn mean_itl(total: &Delta) -> Option<f64> {
     let growth = total.histograms.get(&Signal::Itl)?;
-    let tally = |tally| total.tallies.get(&tally).copied();
     if total.itl_basis == ItlBasis::PerEvent
-        && let (Some(tokens), Some(firsts)) = (tally(Tally::GeneratedTokens), tally(Tally::FirstTokens))
-        && tokens - firsts >= growth.count
+        && let Some(tokens) = total.tallies.get(&Tally::GeneratedTokens)
+        && let later_tokens = tokens - total.count(Signal::Ttft)
         && growth.count > 0.0
+        && growth.count <= later_tokens
     {
-        return Some(growth.sum / (tokens - firsts));
+        return Some(growth.sum / later_tokens);
     }
     mean_of(Some(growth))
 }
