@@ -18,7 +18,7 @@ impl Replicas {
     /// The smallest whole number of replicas that is not below `wanted`.
     ///
     /// Rounds up, since a fraction of a replica short misses the objective.
-    /// A wish that exceeds a whole number by less than one part in 10^9 is taken as that number: double precision leaves such noise
+    /// A wish that exceeds a whole number, 0 included, by less than one part in 10^9 is taken as that number: double precision leaves such noise
     /// on quotients that are exact on paper, and noise must not cost a GPU.
     /// Negative and non-finite wishes give 0 and the largest count; both are caught by the bounds.
     pub fn ceil(wanted: f64) -> Self {
@@ -28,8 +28,8 @@ impl Replicas {
         }
         let nearest = wanted.round();
         let whole = if (wanted - nearest).abs() <= NOISE * nearest.max(1.0) { nearest } else { wanted.ceil() };
-        // `as` saturates, which is the wish: more than u32::MAX replicas is "as many as the bounds allow". A positive wish is never 0.
-        Self((whole as u32).max(1))
+        // `as` saturates, which is the wish: more than u32::MAX replicas is "as many as the bounds allow".
+        Self(whole as u32)
     }
 
     /// The count as a divisor or factor.
@@ -224,7 +224,7 @@ mod tests {
     fn ceil_rounds_up_but_not_over_float_noise() {
         // 3 * 0.1 / 0.1 is 3.0000000000000004 in double precision.
         for (wanted, replicas) in
-            [(0.0, 0), (-1.0, 0), (f64::NAN, 0), (0.2, 1), (1.0, 1), (1.000_000_000_000_4, 1), (1.000_001, 2), (2.5, 3), (1e-12, 1)]
+            [(0.0, 0), (-1.0, 0), (f64::NAN, 0), (0.2, 1), (1.0, 1), (1.000_000_000_000_4, 1), (1.000_001, 2), (2.5, 3), (1e-12, 0)]
         {
             assert_eq!(Replicas::ceil(wanted), Replicas(replicas), "{wanted}");
         }

@@ -48,14 +48,16 @@ pub fn plan(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: M
     (plan, memory)
 }
 
-/// The last good plan, held because a finished plan broke a rule. `memory` is the memory from before that plan.
-pub fn hold_after_violation(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
+/// The last plan, held for a reason that lies outside the samples: nothing was scraped yet, or a finished plan broke a rule.
+/// `memory` is the memory from before this round.
+pub fn hold(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment, reason: Reason) -> (Plan, Memory) {
+    memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let mut round = observe::take_in(&mut memory, input, policy, now);
-    round.blind = Some(Reason::LintViolation);
+    round.blind = Some(reason);
     if round.due {
         observe::begin_window(&mut memory, policy, now, false);
     }
-    let decided = round.due.then_some(Reason::LintViolation);
+    let decided = round.due.then_some(reason);
     let plan = render(&mut memory, input, policy, now, &round, decided);
     (plan, memory)
 }

@@ -1,1 +1,6 @@
 //! Scenarios, goldens and properties of the planner.
+
+mod goldens;
+mod properties;
+mod scenarios;
+pub(in crate::planner) mod world;

@@ -1,0 +1,411 @@
+//! What happens with one round of reports? Every model is planned, checked, counted and shown; one model never touches another.
+//!
+//! This is the tick without its clock, sockets and files: reports and a moment in, a snapshot and a list of events out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::app::tally;
+use crate::config::{Config, ModelConfig, ModelSelector};
+use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
+use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId, SourceInput, TargetReading};
+use crate::planner::lint::{Violation, lint};
+use crate::planner::memory::{Memory, PoolMemory};
+use crate::planner::plan::{Plan, Reason};
+use crate::planner::{hold, plan};
+use crate::scrape::report::TargetReport;
+use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
+
+/// Name of the model whose samples carry no model label.
+const UNNAMED_MODEL: &str = "default";
+
+/// Everything that lives from round to round.
+#[derive(Debug)]
+pub struct Exporter {
+    config: Arc<Config>,
+    models: Vec<ModelState>,
+    counters: Counters,
+    reload: ReloadState,
+    targets: Vec<TargetStatus>,
+    ready: bool,
+    process_start: Duration,
+    decisions: u64,
+    /// Pools of a former process that no planned model has claimed yet.
+    restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>,
+}
+
+/// Whose pools a part of the state file holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateKey {
+    /// Model.
+    pub model: ModelId,
+    /// Its namespace.
+    pub target_namespace: String,
+}
+
+#[derive(Debug)]
+struct ModelState {
+    /// Index into the configuration's models.
+    origin: usize,
+    key: StateKey,
+    policy: Arc<ModelPolicy>,
+    memory: Memory,
+    plan: Arc<Plan>,
+    engines: BTreeMap<PoolId, String>,
+}
+
+/// What one model did in a round: what recording needs to make the decision again.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Index of the model in the configuration.
+    pub origin: usize,
+    /// The input.
+    pub input: ModelInput,
+    /// The memory from before.
+    pub before: Memory,
+    /// The memory afterwards.
+    pub after: Memory,
+    /// The plan.
+    pub plan: Arc<Plan>,
+}
+
+/// A change that the log tells people about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// What is published for a pool changed.
+    Recommendation {
+        /// Which pool.
+        pool: PoolId,
+        /// Before; `None` where nothing was published.
+        before: Option<Replicas>,
+        /// After.
+        after: Option<Replicas>,
+        /// Why.
+        reason: Reason,
+        /// Identifies the decision in logs.
+        decision: String,
+    },
+    /// A model's verdict changed.
+    Verdict {
+        /// Which model.
+        model: ModelId,
+        /// Before.
+        before: Reason,
+        /// After.
+        after: Reason,
+    },
+    /// A decision has warnings.
+    Warnings {
+        /// Which model.
+        model: ModelId,
+        /// Their sentences.
+        warnings: Vec<&'static str>,
+    },
+    /// A finished plan broke a rule and was not used.
+    Violation {
+        /// Which model.
+        model: ModelId,
+        /// What was broken.
+        violation: Violation,
+    },
+    /// A model that the targets name cannot be planned.
+    Unplannable {
+        /// Which model.
+        model: ModelId,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl Exporter {
+    /// An exporter before its first round. What is pinned, frozen or restored is already published.
+    pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, now: Moment) -> Self {
+        let mut exporter = Self {
+            config: Arc::clone(&config),
+            models: Vec::new(),
+            counters: Counters::default(),
+            reload: ReloadState { successful: true, last_success: now.wall },
+            targets: Vec::new(),
+            ready: false,
+            process_start: now.wall,
+            decisions: 0,
+            restored,
+        };
+        exporter.add_named_models(now);
+        exporter
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// Puts a new configuration into force. What belongs to models and pools that stay is kept; a model whose preset or capacity model changed
+    /// forgets what was derived from the old one.
+    pub fn adopt(&mut self, config: Arc<Config>, now: Moment) {
+        self.reload = ReloadState { successful: true, last_success: now.wall };
+        self.config = Arc::clone(&config);
+        for state in std::mem::take(&mut self.models) {
+            self.restored.insert(state.key.clone(), state.memory.pools.clone());
+            let serves = |model: &ModelConfig| {
+                let named = model.selector == ModelSelector::Named(state.key.model.clone());
+                (named || model.selector == ModelSelector::Any) && model.target_namespace == state.key.target_namespace
+            };
+            let Some(origin) = config.models.iter().position(serves) else { continue };
+            let Ok(policy) = config.models[origin].policy_for(&state.key.model) else { continue };
+            let same = policy.preset == state.policy.preset && policy.capacity == state.policy.capacity;
+            let memory = if same { state.memory } else { state.memory.without_decision() };
+            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, ..state });
+        }
+        self.models.sort_by(|a, b| (a.origin, &a.key).cmp(&(b.origin, &b.key)));
+        self.add_named_models(now);
+        // The new limits, pins and modes bind now, not at the next round.
+        let input = ModelInput { sources: Vec::new() };
+        for state in &mut self.models {
+            let sources = state.memory.sources.clone();
+            let (plan, mut memory) = hold(&input, state.memory.clone(), &state.policy, now, state.plan.reason);
+            memory.sources = sources;
+            state.memory.pools = memory.pools;
+            state.plan = Arc::new(plan);
+        }
+    }
+
+    /// Notes that a new configuration was refused.
+    pub fn reload_failed(&mut self) {
+        self.reload.successful = false;
+    }
+
+    /// Plans every model with one round of reports, in the order of the configuration.
+    pub fn round(&mut self, reports: &[TargetReport], now: Moment) -> (Vec<Round>, Vec<Event>) {
+        let by_target: BTreeMap<&TargetId, &TargetReport> = reports.iter().map(|report| (&report.target, report)).collect();
+        let mut events = self.add_discovered_models(&by_target, now);
+        let config = Arc::clone(&self.config);
+        let mut rounds = Vec::new();
+        for state in &mut self.models {
+            let model = &config.models[state.origin];
+            let input = input_of(model, &state.key.model, &by_target);
+            tally::scrapes(&mut self.counters, &state.policy, &state.key.target_namespace, &input);
+            let before = std::mem::take(&mut state.memory);
+            let (plan, after, violations) = plan_checked(&input, &before, &state.policy, now);
+            self.counters.lint_violations += violations.len() as u64;
+            events.extend(
+                violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }),
+            );
+            tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
+            if plan.decided {
+                self.decisions += 1;
+            }
+            let decision = format!("{}-{}", now.wall.as_secs(), self.decisions);
+            events.extend(changes(&state.plan, &plan, &decision));
+            state.memory = after.clone();
+            state.plan = Arc::new(plan);
+            state.engines = engines_of(model, &state.policy, &by_target);
+            rounds.push(Round { origin: state.origin, input, before, after, plan: Arc::clone(&state.plan) });
+        }
+        self.targets = statuses(&config, &by_target);
+        self.ready = true;
+        (rounds, events)
+    }
+
+    /// What our pages show from now on.
+    pub fn snapshot(&self, now: Moment) -> Snapshot {
+        let model = |state: &ModelState| ModelSnapshot {
+            target_namespace: state.key.target_namespace.clone(),
+            policy: Arc::clone(&state.policy),
+            plan: Arc::clone(&state.plan),
+            engines: state.engines.clone(),
+        };
+        Snapshot {
+            at: now,
+            ready: self.ready,
+            models: self.models.iter().map(model).collect(),
+            targets: self.targets.clone(),
+            max_target_series: self.config.max_target_series,
+            counters: self.counters.clone(),
+            reload: self.reload,
+            scrape_interval: self.config.scrape.interval,
+            config_hash: self.config.hash.clone(),
+            process_start: self.process_start,
+        }
+    }
+
+    /// The part of memory that survives a restart, by model. Pools of a former process that have not been seen yet are passed on.
+    pub fn persistent(&self) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
+        let mut kept = self.restored.clone();
+        kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.pools.clone())));
+        kept
+    }
+
+    fn add_named_models(&mut self, now: Moment) {
+        let config = Arc::clone(&self.config);
+        for (origin, model) in config.models.iter().enumerate() {
+            // A named model's policy is complete; only patterns can fail to be filled in.
+            if let ModelSelector::Named(name) = &model.selector {
+                self.add_model(origin, name.clone(), model.policy.clone(), now);
+            }
+        }
+    }
+
+    fn add_discovered_models(&mut self, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment) -> Vec<Event> {
+        let mut events = Vec::new();
+        let config = Arc::clone(&self.config);
+        for (origin, model) in config.models.iter().enumerate().filter(|(_, model)| model.selector == ModelSelector::Any) {
+            for name in seen_models(model, reports) {
+                if self.models.iter().any(|state| state.origin == origin && state.key.model == name) {
+                    continue;
+                }
+                let policy = model.policy_for(&name).and_then(|policy| self.free_of_collisions(policy));
+                match policy {
+                    Ok(policy) => self.add_model(origin, name, policy, now),
+                    Err(problem) => events.push(Event::Unplannable { model: name, problem }),
+                }
+            }
+        }
+        events
+    }
+
+    fn free_of_collisions(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
+        let taken: BTreeSet<&PoolId> = self.models.iter().flat_map(|state| state.policy.pools.iter()).map(|pool| &pool.pool).collect();
+        match policy.pools.iter().find(|pool| taken.contains(&pool.pool)) {
+            Some(pool) => Err(format!("expected a pool name that no other model has, got {}; name the models in a configuration file", pool.pool)),
+            None => Ok(policy),
+        }
+    }
+
+    fn add_model(&mut self, origin: usize, model: ModelId, policy: ModelPolicy, now: Moment) {
+        let key = StateKey { model, target_namespace: self.config.models[origin].target_namespace.clone() };
+        if self.models.iter().any(|state| state.origin == origin && state.key == key) {
+            return;
+        }
+        let memory = Memory::restored(self.restored.remove(&key).unwrap_or_default());
+        let (plan, memory) = hold(&ModelInput { sources: Vec::new() }, memory, &policy, now, Reason::Baseline);
+        let memory = Memory::restored(memory.pools);
+        self.models.push(ModelState { origin, key, policy: Arc::new(policy), memory, plan: Arc::new(plan), engines: BTreeMap::new() });
+    }
+}
+
+/// The models that a pattern's targets show in this round.
+fn seen_models(model: &ModelConfig, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeSet<ModelId> {
+    let pages = model.sources.iter().flat_map(|source| &source.targets).filter_map(|target| reports.get(&target.target));
+    let readings: Vec<_> = pages.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| &scraped.reading).collect();
+    let named: BTreeSet<ModelId> = readings.iter().flat_map(|reading| reading.model_names()).map(ModelId::from).collect();
+    if named.is_empty() && readings.iter().any(|reading| !reading.models.is_empty()) {
+        return BTreeSet::from([ModelId::from(UNNAMED_MODEL)]);
+    }
+    named
+}
+
+/// The facts of a round about one model.
+pub fn input_of(model: &ModelConfig, name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
+    let reading = |report: &TargetReport| match &report.outcome {
+        Ok(scraped) => Reading::Sample(Box::new(scraped.reading.of_model(name))),
+        Err(failure) => Reading::Failed(failure.kind),
+    };
+    let sources = model.sources.iter().map(|source| SourceInput {
+        source: source.source.clone(),
+        discovery_failed: false,
+        targets: source
+            .targets
+            .iter()
+            .filter_map(|target| reports.get(&target.target))
+            .map(|report| TargetReading { target: report.target.clone(), at: report.at, reading: reading(report) })
+            .collect(),
+    });
+    ModelInput { sources: sources.collect() }
+}
+
+/// A plan that passed the planner's own check, or the last good one held. A fault in the arithmetic of one model stays with that model.
+fn plan_checked(input: &ModelInput, before: &Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory, Vec<Violation>) {
+    let violations = match catch_unwind(AssertUnwindSafe(|| plan(input, before.clone(), policy, now))) {
+        Ok((plan, memory)) => {
+            let violations = lint(&plan, policy, before);
+            if violations.is_empty() {
+                return (plan, memory, violations);
+            }
+            violations
+        }
+        Err(_) => vec![Violation { pool: None, rule: "planning does not panic" }],
+    };
+    let (plan, memory) = hold(input, before.clone(), policy, now, Reason::LintViolation);
+    (plan, memory, violations)
+}
+
+fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
+    let mut events = Vec::new();
+    for pool in &after.pools {
+        let old = before.pool(&pool.pool).and_then(|pool| pool.recommended_replicas);
+        if old != pool.recommended_replicas {
+            events.push(Event::Recommendation {
+                pool: pool.pool.clone(),
+                before: old,
+                after: pool.recommended_replicas,
+                reason: pool.reason,
+                decision: decision.to_owned(),
+            });
+        }
+    }
+    if before.reason != after.reason {
+        events.push(Event::Verdict { model: after.model.clone(), before: before.reason, after: after.reason });
+    }
+    if after.decided && !after.warnings.is_empty() {
+        let warnings = after.warnings.iter().map(|warning| warning.meaning()).collect();
+        events.push(Event::Warnings { model: after.model.clone(), warnings });
+    }
+    events
+}
+
+/// The dialect seen at each pool's own targets, else at the traffic source.
+fn engines_of(model: &ModelConfig, policy: &ModelPolicy, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeMap<PoolId, String> {
+    let seen_at = |id: &SourceId| {
+        let source = model.sources.iter().find(|source| source.source == *id)?;
+        let reports = source.targets.iter().filter_map(|target| reports.get(&target.target));
+        reports.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| scraped.engine).next()
+    };
+    let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
+    policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
+}
+
+fn statuses(config: &Config, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
+    let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
+    for model in &config.models {
+        for source in &model.sources {
+            let pool = match &source.source {
+                SourceId::Traffic => None,
+                SourceId::Pool(pool) => model.policy.pools.iter().find(|known| known.pool == *pool),
+            };
+            for report in source.targets.iter().filter_map(|target| reports.get(&target.target)) {
+                let (engine, missing, problem) = match &report.outcome {
+                    Ok(scraped) => (scraped.engine, scraped.reading.missing.clone(), scraped.first_problem.clone()),
+                    Err(failure) => ("", Vec::new(), Some(format!("{}: {}", failure.kind.as_str(), failure.message))),
+                };
+                statuses.entry(report.target.clone()).or_insert_with(|| TargetStatus {
+                    target: report.target.clone(),
+                    pool: pool.map(|pool| pool.pool.clone()),
+                    role: pool.map(|pool| pool.role),
+                    engine: engine.to_owned(),
+                    up: report.outcome.is_ok(),
+                    duration: report.duration,
+                    missing,
+                    problem,
+                });
+            }
+        }
+    }
+    statuses.into_values().collect()
+}
+
+/// The labels of a source's counters.
+pub fn source_labels(policy: &ModelPolicy, target_namespace: &str, source: &SourceId) -> SourceLabels {
+    let pool = match source {
+        SourceId::Traffic => None,
+        SourceId::Pool(id) => policy.pools.iter().find(|pool| pool.pool == *id),
+    };
+    SourceLabels {
+        model: policy.model.0.clone(),
+        target_namespace: target_namespace.to_owned(),
+        pool: pool.map(|pool| pool.pool.clone()),
+        role: pool.map(|pool| pool.role),
+    }
+}

@@ -1,0 +1,42 @@
+//! What is counted? Scrapes, resets, decisions, skipped windows and limits; each once, where it happened.
+
+use super::exporter::source_labels;
+use crate::export::snapshot::Counters;
+use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId};
+use crate::planner::plan::{Limit, Outcome, OverrideKind, Plan};
+
+/// Counts a round's scrapes by source and result.
+pub fn scrapes(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &str, input: &ModelInput) {
+    for source in &input.sources {
+        let labels = source_labels(policy, target_namespace, &source.source);
+        for target in &source.targets {
+            let failure = match &target.reading {
+                Reading::Sample(_) => None,
+                Reading::Failed(kind) => Some(*kind),
+            };
+            *counters.scrapes.entry((labels.clone(), failure)).or_default() += 1;
+        }
+    }
+}
+
+/// Counts what a plan decided.
+pub fn plan(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &str, plan: &Plan) {
+    for source in &plan.sources {
+        let labels = source_labels(policy, target_namespace, &source.source);
+        *counters.target_resets.entry(labels).or_default() += source.resets.len() as u64;
+    }
+    let Some(outcome) = plan.outcome else { return };
+    let model = plan.model.0.clone();
+    *counters.decisions.entry((model.clone(), target_namespace.to_owned(), outcome)).or_default() += 1;
+    if outcome == Outcome::Held {
+        *counters.windows_skipped.entry((model, target_namespace.to_owned(), plan.reason)).or_default() += 1;
+    }
+    for pool in &plan.pools {
+        let labels = source_labels(policy, target_namespace, &SourceId::Pool(pool.pool.clone()));
+        let pinned = (pool.overridden == Some(OverrideKind::Pin)).then_some(Limit::Pinned);
+        // A held decision has no limits of its own.
+        for limit in pool.limits_active.iter().copied().filter(|limit| *limit != Limit::Pinned).chain(pinned) {
+            *counters.limits_applied.entry((labels.clone(), limit)).or_default() += 1;
+        }
+    }
+}
