@@ -7,6 +7,8 @@
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
 //! `tests/fixtures/engines/`.
 
+pub mod render;
+
 use std::collections::BTreeMap;
 
 use crate::exposition::Page;
