@@ -1,4 +1,8 @@
 //! placeholder
+/// Stand-in until the commands land.
+pub mod cli {
+    pub mod demo;
+}
 pub mod config;
 pub mod engines;
 pub mod export;

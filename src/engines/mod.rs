@@ -8,6 +8,7 @@
 //! `tests/fixtures/engines/`.
 
 pub mod infera;
+pub mod render;
 pub mod series;
 pub mod vllm;
 

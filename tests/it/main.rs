@@ -1,2 +1,3 @@
 //! The one integration test binary.
 mod exposition;
+mod simulator;
