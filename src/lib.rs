@@ -1,3 +1,3 @@
 //! placeholder
-pub mod exposition;
 pub mod units;
+pub mod exposition;

@@ -1,2 +1,2 @@
 //! p
-fn main() {}
+fn main(){}
