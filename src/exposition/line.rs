@@ -7,6 +7,7 @@
 //! an exemplar in plain text, a fractional timestamp, unknown escapes, label values that are not UTF-8.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memchr2;
 
@@ -37,8 +38,10 @@ pub(super) struct End {
 
 /// What follows the name of a readable line.
 pub(super) struct Rest<'a> {
-    /// In the order of the line.
+    /// In the order of the line, without the bound.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The value of the label that holds a bound, if the line has it.
+    pub bound: Option<Cow<'a, str>>,
     /// Not necessarily finite.
     pub value: f64,
     /// Index of the value.
@@ -55,7 +58,7 @@ pub(super) struct Repairs {
 
 /// The metric name of `line`.
 pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
-    let mut cursor = Cursor { line, at: 0 };
+    let mut cursor = Cursor::at(line, 0);
     cursor.skip_blanks();
     if cursor.take(b'{') {
         cursor.skip_blanks();
@@ -79,26 +82,31 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
     }
 }
 
-/// What follows the name that ends at `name_end`. `labels` is a guess of how many there are.
-pub(super) fn rest(line: &[u8], name_end: End, labels: usize) -> Result<Rest<'_>, Fault> {
-    let mut cursor = Cursor { line, at: name_end.at };
-    let mut repairs = Repairs::default();
-    let mut list = Vec::new();
+/// What follows the name that ends at `name_end`. The label called `bound` is kept apart; `labels` is a guess of how many others there
+/// are.
+pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: usize) -> Result<Rest<'a>, Fault> {
+    let mut cursor = Cursor::at(line, name_end.at);
+    // One check of the whole line is cheaper than one of every label.
+    cursor.text = std::str::from_utf8(line).ok();
+    let mut rest = Rest { labels: Vec::new(), bound: None, value: 0.0, value_at: 0, repairs: Repairs::default() };
     cursor.skip_blanks();
     if name_end.in_braces || cursor.take(b'{') {
-        list.reserve_exact(labels);
-        cursor.labels(&mut list, &mut repairs)?;
+        rest.labels = Vec::with_capacity(labels);
+        cursor.labels(bound, &mut rest)?;
     }
     cursor.skip_blanks();
-    let value_at = cursor.at;
-    let value = number::parse(cursor.token()).ok_or(Fault { kind: ProblemKind::BadValue, at: value_at, expected: "a decimal number" })?;
+    rest.value_at = cursor.at;
+    let Some(value) = number::parse(cursor.token()) else {
+        return Err(Fault { kind: ProblemKind::BadValue, at: rest.value_at, expected: "a decimal number" });
+    };
+    rest.value = value;
     cursor.timestamp()?;
-    Ok(Rest { labels: list, value, value_at, repairs })
+    Ok(rest)
 }
 
 /// The name and the kind of a `# TYPE name kind` line; `None` for every other comment.
 pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
-    let mut cursor = Cursor { line, at: 0 };
+    let mut cursor = Cursor::at(line, 0);
     cursor.skip_blanks();
     if !cursor.take(b'#') || !cursor.peek().is_some_and(is_blank) {
         return None;
@@ -118,12 +126,39 @@ pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     (!name.is_empty() && !kind.is_empty()).then_some((name, kind))
 }
 
+/// The bytes that bare names consist of.
+const IN_NAMES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let character = byte as u8;
+        table[byte] = character.is_ascii_alphanumeric() || character == b'_' || character == b':';
+        byte += 1;
+    }
+    table
+};
+
 struct Cursor<'a> {
     line: &'a [u8],
     at: usize,
+    /// The line as text, if it was checked and is UTF-8.
+    text: Option<&'a str>,
 }
 
 impl<'a> Cursor<'a> {
+    fn at(line: &'a [u8], at: usize) -> Self {
+        Self { line, at, text: None }
+    }
+
+    /// This part of the line as text; the error is the first byte that is not UTF-8.
+    #[inline]
+    fn text(&self, part: Range<usize>) -> Result<&'a str, usize> {
+        match self.text.and_then(|text| text.get(part.clone())) {
+            Some(text) => Ok(text),
+            None => std::str::from_utf8(&self.line[part.clone()]).map_err(|broken| part.start + broken.valid_up_to()),
+        }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.line.get(self.at).copied()
     }
@@ -134,6 +169,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
+    #[inline]
     fn skip_blanks(&mut self) {
         while self.peek().is_some_and(is_blank) {
             self.at += 1;
@@ -145,24 +181,28 @@ impl<'a> Cursor<'a> {
     }
 
     /// Everything up to the next blank.
+    #[inline]
     fn token(&mut self) -> &'a [u8] {
-        let start = self.at;
-        while self.peek().is_some_and(|byte| !is_blank(byte)) {
-            self.at += 1;
-        }
-        &self.line[start..self.at]
+        let rest = &self.line[self.at..];
+        let length = rest.iter().position(|&byte| is_blank(byte)).unwrap_or(rest.len());
+        self.at += length;
+        &rest[..length]
     }
 
     /// Letters, digits, `_` and `:`, the first no digit; empty if there is none.
+    #[inline]
     fn bare_name(&mut self) -> &'a str {
-        let start = self.at;
-        while self
-            .peek()
-            .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_' || byte == b':' || (self.at > start && byte.is_ascii_digit()))
-        {
-            self.at += 1;
+        let rest = &self.line[self.at..];
+        if rest.first().is_some_and(u8::is_ascii_digit) {
+            return "";
         }
-        std::str::from_utf8(&self.line[start..self.at]).unwrap_or_default()
+        let mut length = 0;
+        while rest.get(length).is_some_and(|&byte| IN_NAMES[usize::from(byte)]) {
+            length += 1;
+        }
+        let start = self.at;
+        self.at += length;
+        self.text(start..self.at).unwrap_or_default()
     }
 
     /// A quoted metric or label name. Names are keys, so unlike values they are not repaired.
@@ -177,7 +217,22 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text between this quote and the one that closes it, unescaped.
+    #[inline]
     fn quoted(&mut self, kind: ProblemKind, repairs: &mut Repairs) -> Result<Cow<'a, str>, Fault> {
+        let start = self.at + 1;
+        let rest = self.line.get(start..).unwrap_or_default();
+        // The common case by itself: the next quote closes, and nothing is to be done to the text.
+        if let Some(length) = memchr2(b'"', b'\\', rest)
+            && rest[length] == b'"'
+            && let Ok(text) = self.text(start..start + length)
+        {
+            self.at = start + length + 1;
+            return Ok(Cow::Borrowed(text));
+        }
+        self.quoted_with_repairs(kind, repairs)
+    }
+
+    fn quoted_with_repairs(&mut self, kind: ProblemKind, repairs: &mut Repairs) -> Result<Cow<'a, str>, Fault> {
         let quote = self.at;
         let start = quote + 1;
         let mut at = start;
@@ -205,17 +260,18 @@ impl<'a> Cursor<'a> {
                 String::from_utf8_lossy(broken.as_bytes()).into_owned()
             })));
         }
-        match std::str::from_utf8(raw) {
+        match self.text(start..end) {
             Ok(text) => Ok(Cow::Borrowed(text)),
-            Err(broken) => {
-                repairs.invalid_utf8.get_or_insert(start + broken.valid_up_to());
+            Err(at) => {
+                repairs.invalid_utf8.get_or_insert(at);
                 Ok(String::from_utf8_lossy(raw))
             }
         }
     }
 
     /// The labels up to and with the closing brace.
-    fn labels(&mut self, list: &mut Vec<(Cow<'a, str>, Cow<'a, str>)>, repairs: &mut Repairs) -> Result<(), Fault> {
+    #[inline]
+    fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>) -> Result<(), Fault> {
         const KIND: ProblemKind = ProblemKind::BadLabels;
         loop {
             self.skip_blanks();
@@ -234,8 +290,13 @@ impl<'a> Cursor<'a> {
             if self.peek() != Some(b'"') {
                 return Err(self.fault(KIND, "a label value in quotes"));
             }
-            let value = self.quoted(KIND, repairs)?;
-            list.push((name, value));
+            let value = self.quoted(KIND, &mut rest.repairs)?;
+            if bound != Some(&*name) {
+                rest.labels.push((name, value));
+            } else if let Some(earlier) = rest.bound.replace(value.clone()) {
+                // Two bounds go among the labels, where the caller finds them as it finds every repeated name.
+                rest.labels.extend([(name.clone(), earlier), (name, value)]);
+            }
             self.skip_blanks();
             if !self.take(b',') && self.peek() != Some(b'}') {
                 return Err(self.fault(KIND, "`,` or `}` after the label value"));
@@ -245,6 +306,7 @@ impl<'a> Cursor<'a> {
 
     /// The rest of the line: nothing, a timestamp, an exemplar, or both. Neither is used; a timestamp must be a number so that a line
     /// with two values is not taken for a good one.
+    #[inline]
     fn timestamp(&mut self) -> Result<(), Fault> {
         self.skip_blanks();
         if self.at_the_end() {

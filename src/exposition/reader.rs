@@ -10,7 +10,7 @@ use super::page::{Family, Kind, Page, Part, Sample};
 use super::problems::{Problem, ProblemKind, Problems};
 use super::refusal::{Refusal, sniff};
 use super::wanted::{Directory, Suffix, Target, Wanted, plainly};
-use super::{Format, is_blank, without_carriage_return};
+use super::{Format, is_blank, number, without_carriage_return};
 
 /// Reads a page: the families that `wanted` names, or the reason why none of it may be used.
 pub fn read<'a>(body: &'a [u8], format: Format, wanted: &Wanted) -> Result<Page<'a>, Refusal> {
@@ -61,6 +61,10 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
+/// The most labels that room is made for in advance. Engines use up to a dozen; a line with a million must not make every line behind it
+/// claim memory for as many.
+const LABELS_EXPECTED: usize = 16;
+
 /// A family under construction.
 #[derive(Default)]
 struct Draft<'a> {
@@ -71,7 +75,7 @@ struct Draft<'a> {
     fingerprints: Vec<u64>,
 }
 
-/// A name at the very start of a line, and where it belongs. Lines of one name stand together, so the last answer mostly holds.
+/// A name at the very start of a line, and where it belongs.
 #[derive(Clone, Copy, Default)]
 struct Memo<'a> {
     name: &'a [u8],
@@ -84,10 +88,12 @@ struct Reader<'a, 'w> {
     all: bool,
     /// By place in the directory.
     drafts: Vec<Draft<'a>>,
-    memo: Memo<'a>,
+    /// The latest names, the last one first. Lines of one name stand together, and with several engines in one process the bucket, sum
+    /// and count lines of a histogram take turns, so one of these answers nearly always holds.
+    memo: [Memo<'a>; 3],
     /// Room for names in plain spelling.
     plain: String,
-    /// How many labels the last sample had: the next one mostly has as many.
+    /// How many labels the last sample had, up to [`LABELS_EXPECTED`]: the next one mostly has as many.
     labels: usize,
     problems: Problems,
     lines: usize,
@@ -111,7 +117,7 @@ impl<'a, 'w> Reader<'a, 'w> {
             directory,
             all: wanted.all,
             drafts,
-            memo: Memo::default(),
+            memo: Default::default(),
             plain: String::new(),
             labels: 0,
             problems: Problems::default(),
@@ -155,8 +161,7 @@ impl<'a, 'w> Reader<'a, 'w> {
         match &self.drafts[family].declared {
             None => self.drafts[family].declared = Some((name, kind)),
             Some((_, first)) if *first != kind => {
-                let expected = "the same type as in the first TYPE line of this family";
-                self.problems.note(Problem { kind: ProblemKind::ConflictingType, line: line.number, column: None, expected });
+                self.note(ProblemKind::ConflictingType, line.number, None, "the same type as in the first TYPE line of this family");
             }
             Some(_) => {}
         }
@@ -175,7 +180,7 @@ impl<'a, 'w> Reader<'a, 'w> {
             self.samples += 1;
             return;
         }
-        match line::rest(line.text, name_end, self.labels) {
+        match line::rest(line.text, name_end, target.and_then(|target| bound_label(target.suffix)), self.labels) {
             Err(fault) => self.unreadable(line, &fault, target.is_some()),
             Ok(rest) => {
                 self.samples += 1;
@@ -189,14 +194,18 @@ impl<'a, 'w> Reader<'a, 'w> {
     /// Where the line belongs, and where its name ends.
     #[inline]
     fn route(&mut self, text: &'a [u8]) -> Result<(Option<Target>, End), Fault> {
-        let Memo { name, target } = self.memo;
-        if !name.is_empty() && text.starts_with(name) && matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) {
-            return Ok((target, End { at: name.len(), in_braces: false }));
+        for place in 0..self.memo.len() {
+            let Memo { name, target } = self.memo[place];
+            if !name.is_empty() && text.starts_with(name) && matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) {
+                self.memo[..=place].rotate_right(1);
+                return Ok((target, End { at: name.len(), in_braces: false }));
+            }
         }
         let name = line::name(text)?;
         let target = self.find(name.text);
         if !name.end.in_braces && !is_blank(text[0]) {
-            self.memo = Memo { name: &text[..name.end.at], target };
+            self.memo.rotate_right(1);
+            self.memo[0] = Memo { name: &text[..name.end.at], target };
         }
         Ok((target, name.end))
     }
@@ -219,36 +228,36 @@ impl<'a, 'w> Reader<'a, 'w> {
         if !line.ended {
             self.cut = Some(line.number);
         } else if wanted {
-            self.note(fault.kind, line, fault.at, fault.expected);
+            self.note(fault.kind, line.number, Some(fault.at), fault.expected);
         }
     }
 
-    fn note(&mut self, kind: ProblemKind, line: Line<'a>, at: usize, expected: &'static str) {
-        let column = u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1);
-        self.problems.note(Problem { kind, line: line.number, column: Some(column), expected });
+    fn note(&mut self, kind: ProblemKind, line: u32, at: Option<usize>, expected: &'static str) {
+        let column = at.map(|at| u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1));
+        self.problems.note(Problem { kind, line, column, expected });
     }
 
     fn keep(&mut self, line: Line<'a>, target: Target, rest: Rest<'a>) {
-        let Rest { mut labels, value, value_at, repairs } = rest;
-        self.labels = labels.len();
+        let Rest { mut labels, bound, value, value_at, repairs } = rest;
+        self.labels = labels.len().min(LABELS_EXPECTED);
         if let Some(at) = repairs.unknown_escape {
-            self.note(ProblemKind::UnknownEscape, line, at, r#"one of the escapes `\\`, `\"` and `\n`"#);
+            self.note(ProblemKind::UnknownEscape, line.number, Some(at), r#"one of the escapes `\\`, `\"` and `\n`"#);
         }
         if let Some(at) = repairs.invalid_utf8 {
-            self.note(ProblemKind::InvalidUtf8, line, at, "a label value in UTF-8");
+            self.note(ProblemKind::InvalidUtf8, line.number, Some(at), "a label value in UTF-8");
         }
         if !labels.is_sorted_by(|left, right| left.0 < right.0) {
             labels.sort_unstable_by(|left, right| left.0.cmp(&right.0));
             if labels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-                return self.note(ProblemKind::RepeatedLabel, line, 0, "every label name once");
+                return self.note(ProblemKind::RepeatedLabel, line.number, None, "every label name once");
             }
         }
-        let part = match part(target.suffix, &mut labels) {
+        let part = match part(target.suffix, bound.as_deref()) {
             Ok(part) => part,
-            Err(expected) => return self.note(ProblemKind::BadBound, line, 0, expected),
+            Err(expected) => return self.note(ProblemKind::BadBound, line.number, None, expected),
         };
         if !value.is_finite() {
-            return self.note(ProblemKind::NotFinite, line, value_at, "a finite number");
+            return self.note(ProblemKind::NotFinite, line.number, Some(value_at), "a finite number");
         }
         let draft = &mut self.drafts[target.family];
         let sample = Sample { part, labels, value, line: line.number };
@@ -275,8 +284,7 @@ impl<'a, 'w> Reader<'a, 'w> {
     fn complete(&mut self, mut draft: Draft<'a>) -> Option<Family<'a>> {
         let repeated = duplicates::repeated(&draft.samples, &draft.fingerprints);
         for &place in &repeated {
-            let expected = "every series once";
-            self.problems.note(Problem { kind: ProblemKind::DuplicateSeries, line: draft.samples[place].line, column: None, expected });
+            self.note(ProblemKind::DuplicateSeries, draft.samples[place].line, None, "every series once");
         }
         if !repeated.is_empty() {
             let mut repeated = repeated.into_iter().peekable();
@@ -309,28 +317,28 @@ fn declared(body: &[u8]) -> Directory {
     directory
 }
 
-/// What a sample with this suffix is. Takes the bound out of the labels of a bucket or a quantile; the error says what was expected.
-fn part(suffix: Suffix, labels: &mut Vec<(Cow<'_, str>, Cow<'_, str>)>) -> Result<Part, &'static str> {
-    let mut bound = |name: &str| {
-        let place = labels.binary_search_by(|(label, _)| label.as_ref().cmp(name)).ok()?;
-        let number = super::number::parse(labels.remove(place).1.as_bytes()).unwrap_or(f64::NAN);
-        // Adding zero makes -0 and 0 one bound.
-        Some(number + 0.0)
-    };
+/// The label that holds the bound of a sample with this suffix.
+fn bound_label(suffix: Suffix) -> Option<&'static str> {
     match suffix {
-        Suffix::None | Suffix::Total => match bound("quantile") {
-            Some(share) if !share.is_finite() => Err("a finite number as `quantile`"),
-            Some(share) => Ok(Part::Quantile(share)),
-            None if suffix == Suffix::Total => Ok(Part::Total),
-            None => Ok(Part::Value),
-        },
-        Suffix::Sum => Ok(Part::Sum),
-        Suffix::Count => Ok(Part::Count),
-        Suffix::Created => Ok(Part::Created),
-        Suffix::Bucket => match bound("le") {
-            Some(bound) if bound.is_finite() || bound == f64::INFINITY => Ok(Part::Bucket(bound)),
-            Some(_) => Err("a number or `+Inf` as `le`"),
-            None => Err("a bucket's label `le`"),
-        },
+        Suffix::Bucket => Some("le"),
+        Suffix::None | Suffix::Total => Some("quantile"),
+        Suffix::Sum | Suffix::Count | Suffix::Created => None,
+    }
+}
+
+/// What a sample with this suffix and this bound is; the error says what was expected.
+fn part(suffix: Suffix, bound: Option<&str>) -> Result<Part, &'static str> {
+    // Adding zero makes -0 and 0 one bound.
+    let number = bound.map(|text| number::parse(text.as_bytes()).unwrap_or(f64::NAN) + 0.0);
+    match (suffix, number) {
+        (Suffix::Bucket, Some(bound)) if bound.is_finite() || bound == f64::INFINITY => Ok(Part::Bucket(bound)),
+        (Suffix::Bucket, _) => Err("a number or `+Inf` as the bucket's label `le`"),
+        (Suffix::None | Suffix::Total, Some(share)) if share.is_finite() => Ok(Part::Quantile(share)),
+        (Suffix::None | Suffix::Total, Some(_)) => Err("a finite number as `quantile`"),
+        (Suffix::None, None) => Ok(Part::Value),
+        (Suffix::Total, None) => Ok(Part::Total),
+        (Suffix::Sum, _) => Ok(Part::Sum),
+        (Suffix::Count, _) => Ok(Part::Count),
+        (Suffix::Created, _) => Ok(Part::Created),
     }
 }

@@ -10,6 +10,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use memchr::memchr;
+
 /// The families that a caller asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
@@ -128,10 +130,13 @@ impl Directory {
 /// Writes `name` into `plain` with `_` for every `:`.
 pub(super) fn plainly(name: &str, plain: &mut String) {
     plain.clear();
-    plain.push_str(name);
-    if name.contains(':') {
-        *plain = name.replace(':', "_");
+    let mut rest = name;
+    while let Some(colon) = memchr(b':', rest.as_bytes()) {
+        plain.push_str(&rest[..colon]);
+        plain.push('_');
+        rest = &rest[colon + 1..];
     }
+    plain.push_str(rest);
 }
 
 /// Whether two names are one in plain spelling.

@@ -493,6 +493,7 @@ fn hostile_pages_are_read_in_linear_time() {
     });
     let bodies = [
         format!("{distinct}}} 1\n"),
+        format!("{distinct}}} 1\n{}", "g{a=\"\"} x\n".repeat(million / 10)),
         format!("g{{{}}} 1\n", "a=\"\",".repeat(million)),
         format!("g{{a=\"{}\"}} 1\n", "\\\\".repeat(million)),
         format!("g{{a=\"{}\"}} 1\n", "\\\"".repeat(million)),
