@@ -1,3 +1,19 @@
 //! How did each target answer in this round? The HTTP client and one round over all targets.
+//!
+//! Every target ends as a reading or as a typed failure, and none can spoil another's: each has its own deadline, its own task, its own
+//! limit on the size of the body, and a bounded share of the memory for bodies.
+//!
+//! Reading order: `report` (what comes out), `round` (who is scraped when), `client` (one request), `resolve` (names), `body` (collecting
+//! and inflating), `budget` (memory of all bodies together), `lower` (the page in the planner's terms), `failure` (errors in words).
 
+mod body;
+mod budget;
+mod client;
+mod failure;
+pub mod lower;
 pub mod report;
+mod resolve;
+mod round;
+
+pub use client::SetupError;
+pub use round::{Job, Scraper};

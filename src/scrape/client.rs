@@ -1,0 +1,150 @@
+//! What does one target answer to one request? Headers, status and redirects; the body is `body`'s.
+//!
+//! The client follows no redirect by itself, uses no proxy that the configuration does not name, and undoes no compression: each of
+//! these is decided here, with a limit and with words for people. Connections are kept between rounds.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
+use reqwest::{Client, ClientBuilder, Proxy, Response, StatusCode, Url};
+
+use super::failure::{closed_without_answer, failure, place, without_response};
+use super::report::Failure;
+use super::resolve::Resolver;
+use crate::config::ScrapeConfig;
+use crate::planner::input::FailureKind;
+
+/// Never OpenMetrics: a widespread client library changes the names of the families in it.
+const WANTED_FORMAT: &str = "text/plain;version=0.0.4";
+const USER_AGENT: &str = concat!("inference-planner-exporter/", env!("CARGO_PKG_VERSION"));
+
+/// Why no scraper can be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The address of the proxy cannot be used. Not repeated here, since it may hold a password.
+    #[error("scrape.proxy: expected a URL such as `http://proxy:3128`")]
+    Proxy,
+    /// The HTTP library could not be set up.
+    #[error("cannot set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+}
+
+/// Sends the requests.
+#[derive(Debug)]
+pub(super) struct Requester {
+    plain: Client,
+    /// For `https`. Made when first needed: it reads the system's certificates, which takes memory and fails where there are none.
+    secure: OnceLock<Client>,
+    idle: Duration,
+    proxy: Option<Proxy>,
+    proxy_is_secure: bool,
+}
+
+impl Requester {
+    pub(super) fn new(config: &ScrapeConfig) -> Result<Self, SetupError> {
+        // Fails only if a provider is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let proxy = config.proxy.as_deref().map(Proxy::all).transpose().map_err(|_| SetupError::Proxy)?;
+        let proxy_is_secure = config.proxy.as_deref().is_some_and(|url| url.to_ascii_lowercase().starts_with("https:"));
+        // Long enough to outlast the pause between two rounds.
+        let idle = config.interval.saturating_mul(2).max(Duration::from_secs(60));
+        let plain = builder(idle, proxy.clone()).tls_certs_only([]).build().map_err(SetupError::Client)?;
+        Ok(Self { plain, secure: OnceLock::new(), idle, proxy, proxy_is_secure })
+    }
+
+    /// The answer to a request for this page: status 200, the body not yet read. Follows one redirect within the same server.
+    pub(super) async fn get(&self, url: &str) -> Result<Response, Failure> {
+        let url = Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| failure(FailureKind::Connect, "the target's URL is not usable; expected http:// or https:// and a host"))?;
+        let response = self.send(&url).await?;
+        if !response.status().is_redirection() {
+            return ok(response);
+        }
+        let url = same_server(&url, &response)?;
+        drop(response);
+        tracing::debug!(target = place(&url), path = url.path(), "following a redirect");
+        let response = self.send(&url).await?;
+        if response.status().is_redirection() {
+            let message = format!("status {}: redirected twice; expected the page after one redirect", response.status().as_u16());
+            return Err(failure(FailureKind::Status, message));
+        }
+        ok(response)
+    }
+
+    async fn send(&self, url: &Url) -> Result<Response, Failure> {
+        let client = self.client(url)?;
+        let answer = match client.get(url.clone()).send().await {
+            Err(error) if closed_without_answer(&error) => client.get(url.clone()).send().await,
+            answer => answer,
+        };
+        answer.map_err(|error| without_response(&error, &place(url)))
+    }
+
+    fn client(&self, url: &Url) -> Result<&Client, Failure> {
+        if url.scheme() != "https" && !self.proxy_is_secure {
+            return Ok(&self.plain);
+        }
+        if let Some(client) = self.secure.get() {
+            return Ok(client);
+        }
+        let client = builder(self.idle, self.proxy.clone()).build().map_err(|error| {
+            let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(": {cause}"));
+            failure(FailureKind::Connect, format!("no TLS; expected the system's certificates to be readable{cause}"))
+        })?;
+        Ok(self.secure.get_or_init(|| client))
+    }
+}
+
+fn builder(idle: Duration, proxy: Option<Proxy>) -> ClientBuilder {
+    let mut headers = HeaderMap::new();
+    headers.insert(ACCEPT, HeaderValue::from_static(WANTED_FORMAT));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+    let builder = Client::builder()
+        .user_agent(USER_AGENT)
+        .default_headers(headers)
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .referer(false)
+        .no_proxy()
+        .http1_only()
+        .pool_idle_timeout(idle)
+        .pool_max_idle_per_host(1)
+        .dns_resolver(Resolver::new());
+    match proxy {
+        Some(proxy) => builder.proxy(proxy),
+        None => builder,
+    }
+}
+
+fn ok(response: Response) -> Result<Response, Failure> {
+    let status = response.status();
+    if status == StatusCode::OK {
+        return Ok(response);
+    }
+    let reason = status.canonical_reason().unwrap_or("unknown");
+    Err(failure(FailureKind::Status, format!("status {} ({reason}); expected 200", status.as_u16())))
+}
+
+/// Where the response redirects to, if that is the same server; another one is never asked, as it might be anything.
+fn same_server(url: &Url, response: &Response) -> Result<Url, Failure> {
+    let status = response.status().as_u16();
+    let refused = |what: String| failure(FailureKind::Status, format!("status {status}: {what}"));
+    let location = response.headers().get(LOCATION).ok_or_else(|| refused("no Location; expected status 200".to_owned()))?;
+    let mut next = location
+        .to_str()
+        .ok()
+        .and_then(|location| url.join(location).ok())
+        .ok_or_else(|| refused("the Location is not a URL; expected status 200".to_owned()))?;
+    if next.scheme() != url.scheme() || place(&next) != place(url) {
+        let (from, to) = (place(url), place(&next));
+        let to_scheme = next.scheme();
+        return Err(refused(format!("redirected to {to_scheme}://{to}; expected the page or a redirect within {}://{from}", url.scheme())));
+    }
+    // The same server may see the same credentials again; a Location does not carry them.
+    let _ = next.set_username(url.username());
+    let _ = next.set_password(url.password());
+    Ok(next)
+}

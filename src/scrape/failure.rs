@@ -1,0 +1,107 @@
+//! What went wrong, in one of the closed kinds and in words?
+//!
+//! Messages are made from our own words, host and port, and the innermost cause. Errors of the HTTP library are never printed whole,
+//! because they repeat the URL, and URLs may hold passwords or tokens.
+
+use std::error::Error;
+use std::io;
+
+use reqwest::Url;
+
+use super::report::Failure;
+use super::resolve::ResolveError;
+use crate::planner::input::FailureKind;
+
+/// A failure with its words.
+pub(super) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
+    Failure { kind, message: message.into() }
+}
+
+/// `host:port` of a URL: what may be shown of it.
+pub(super) fn place(url: &Url) -> String {
+    let host = url.host_str().unwrap_or("(no host)");
+    match url.port_or_known_default() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    }
+}
+
+/// Why no response came from `place`.
+pub(super) fn without_response(error: &reqwest::Error, place: &str) -> Failure {
+    let cause = innermost(error);
+    if let Some(unknown) = find::<ResolveError>(error) {
+        return failure(FailureKind::Resolve, unknown.to_string());
+    }
+    if error.is_timeout() || io_kind(error) == Some(io::ErrorKind::TimedOut) {
+        return failure(FailureKind::Timeout, format!("no answer from {place}: {cause}"));
+    }
+    if error.is_connect() {
+        return failure(FailureKind::Connect, format!("cannot connect to {place}: {cause}"));
+    }
+    if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
+        return failure(FailureKind::Parse, format!("expected an HTTP answer from {place}: {cause}"));
+    }
+    failure(FailureKind::Connect, format!("the connection to {place} broke before an answer came: {cause}"))
+}
+
+/// Why the body ended early, after `received` bytes.
+pub(super) fn within_body(error: &reqwest::Error, received: usize) -> Failure {
+    let cause = innermost(error);
+    match io_kind(error) {
+        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe) => {
+            failure(FailureKind::Connect, format!("the connection broke after {received} bytes of the body: {cause}"))
+        }
+        Some(io::ErrorKind::TimedOut) => failure(FailureKind::Timeout, format!("the body stopped after {received} bytes: {cause}")),
+        _ => failure(FailureKind::Parse, format!("the body was cut short after {received} bytes: {cause}")),
+    }
+}
+
+/// Whether the connection was closed without a word. On a connection from an earlier round that says nothing of the server: it may have
+/// closed it as idle in the moment in which we wrote to it.
+pub(super) fn closed_without_answer(error: &reqwest::Error) -> bool {
+    if error.is_connect() || error.is_timeout() {
+        return false;
+    }
+    let closed = |error: &hyper::Error| error.is_incomplete_message() || error.is_closed() || error.is_canceled();
+    let broken = matches!(
+        io_kind(error),
+        Some(io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
+    );
+    broken || find::<hyper::Error>(error).is_some_and(closed)
+}
+
+fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
+    find::<io::Error>(error).map(io::Error::kind)
+}
+
+/// The first error of this type among the error and its causes.
+fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    causes(error).find_map(|cause| cause.downcast_ref())
+}
+
+/// The text of the innermost cause, on one line.
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let text = causes(error).last().map(ToString::to_string).unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_host_and_port_of_a_url_are_shown() -> Result<(), Box<dyn Error>> {
+        for (url, shown) in [
+            ("http://user:secret@host:8000/metrics?token=secret", "host:8000"),
+            ("https://host/metrics", "host:443"),
+            ("http://[::1]:80/metrics", "[::1]:80"),
+        ] {
+            assert_eq!(place(&Url::parse(url)?), shown);
+        }
+        Ok(())
+    }
+}

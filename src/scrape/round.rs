@@ -1,0 +1,276 @@
+//! Who is scraped when, so that no target waits for another's failure? One round over all targets.
+//!
+//! A fixed number of places in which targets are scraped one after the other is not enough: as many hung servers as there are places
+//! would keep all others waiting. So a place is for targets that answer as healthy ones do, within a moment:
+//!
+//! - A target starts in one of [`ScrapeConfig::concurrency`] *places*. If it has no result after [`patience`], it gives the place to the
+//!   next and goes on in one of the *seats*, of which there are [`SEATS_PER_PLACE`] times as many; waiting costs a socket and little else.
+//!   Only when the seats are taken as well does it keep its place.
+//! - Targets that failed in the last round by resolve, connect or timeout are *suspects*: they start in a seat and never take a place.
+//!   From the second round on, healthy targets meet only healthy ones in the queue, however many servers hang.
+//! - A target's deadline begins when it starts. Waiting for a place does not count against it.
+//! - The round as a whole ends after one interval (or one timeout, if that is longer). What has not started by then is reported as a
+//!   timeout that says so, and suspects that were left out start first in the next round.
+//!
+//! Each target is a task of its own, so that an unforeseen panic, in an engine's reading, costs one target.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::CONTENT_TYPE;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::body::{Body, Collector, Encoding};
+use super::budget::Budget;
+use super::client::{Requester, SetupError};
+use super::failure::{failure, within_body};
+use super::lower::lower;
+use super::report::{Failure, Scraped, TargetReport};
+use crate::config::ScrapeConfig;
+use crate::engines::Engine;
+use crate::planner::input::FailureKind;
+use crate::units::TargetId;
+
+/// Bounds the sockets of targets that do not answer: with 100 places, 500 sockets are open at most, of the usual 1024 files.
+const SEATS_PER_PLACE: usize = 4;
+/// Larger pages are read on a thread of their own: at some hundred MB/s this much takes the better part of a millisecond.
+const READ_IN_PLACE: usize = 256 << 10;
+
+/// How long a target may take before it counts as slow: far above a healthy answer, far below a timeout.
+fn patience(timeout: Duration) -> Duration {
+    (timeout / 8).min(Duration::from_millis(250))
+}
+
+/// One target to scrape.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Its name. Each name once in a round.
+    pub target: TargetId,
+    /// The full URL, `http` or `https`.
+    pub url: String,
+    /// Its dialect; `None` recognises it.
+    pub engine: Option<&'static Engine>,
+}
+
+/// Scrapes rounds of targets. Remembers connections, and which targets did not answer.
+#[derive(Debug)]
+pub struct Scraper {
+    shared: Arc<Shared>,
+    concurrency: usize,
+    longest: Duration,
+    history: Mutex<History>,
+}
+
+/// What the tasks of all targets use.
+#[derive(Debug)]
+struct Shared {
+    requester: Requester,
+    budget: Arc<Budget>,
+    timeout: Duration,
+    body_limit: usize,
+    /// Threads that read large pages.
+    readers: Arc<Semaphore>,
+}
+
+/// Which targets did not answer in the last round, and in which round they were last started.
+#[derive(Debug, Default)]
+struct History {
+    round: u64,
+    suspects: BTreeMap<TargetId, u64>,
+}
+
+impl Scraper {
+    /// A scraper with these settings. A changed configuration makes a new one.
+    pub fn new(config: &ScrapeConfig) -> Result<Self, SetupError> {
+        let budget = Budget::new(config.bytes_in_flight, config.body_limit);
+        let readers = std::thread::available_parallelism().map_or(1, usize::from);
+        let shared = Shared {
+            requester: Requester::new(config)?,
+            body_limit: budget.largest(),
+            budget,
+            timeout: config.timeout,
+            readers: Arc::new(Semaphore::new(readers)),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            concurrency: config.concurrency.clamp(1, Semaphore::MAX_PERMITS / SEATS_PER_PLACE),
+            longest: config.interval.max(config.timeout),
+            history: Mutex::default(),
+        })
+    }
+
+    /// Scrapes every target once: one report for each job, in the order of `jobs`.
+    ///
+    /// Never fails, and ends within the longer of interval and timeout. Times are given as spans since `origin`. With `keep_pages` the
+    /// reports hold the lines that were used. Dropping the future ends all requests. Needs a multi-threaded or current-thread tokio
+    /// runtime with time and I/O.
+    pub async fn round(&self, jobs: &[Job], origin: std::time::Instant, keep_pages: bool) -> Vec<TargetReport> {
+        let end = Instant::now() + self.longest;
+        let (mut regular, mut suspects) = self.queues(jobs);
+        let places = Arc::new(Semaphore::new(self.concurrency));
+        let seats = Arc::new(Semaphore::new(self.concurrency * SEATS_PER_PLACE));
+        let mut running = JoinSet::new();
+        let mut reports: Vec<Option<TargetReport>> = jobs.iter().map(|_| None).collect();
+        let mut started = vec![false; jobs.len()];
+        loop {
+            let (next, seat) = tokio::select! {
+                biased;
+                Some(done) = running.join_next() => {
+                    // An error is a panic; its report stays missing and is filled in below.
+                    if let Ok((index, report)) = done {
+                        reports[index] = Some(report);
+                    }
+                    continue;
+                }
+                () = sleep_until(end), if !(regular.is_empty() && suspects.is_empty()) => {
+                    regular.clear();
+                    suspects.clear();
+                    continue;
+                }
+                Ok(place) = Arc::clone(&places).acquire_owned(), if !regular.is_empty() => (regular.pop_front(), (place, Some(Arc::clone(&seats)))),
+                Ok(seat) = Arc::clone(&seats).acquire_owned(), if !suspects.is_empty() => (suspects.pop_front(), (seat, None)),
+                else => break,
+            };
+            let Some(index) = next else { continue };
+            started[index] = true;
+            let task = Task { shared: Arc::clone(&self.shared), job: jobs[index].clone(), keep_pages, origin, end };
+            running.spawn(async move { (index, task.run(seat.0, seat.1).await) });
+        }
+        let reports = complete(jobs, reports, &started, origin);
+        self.remember(&reports, &started);
+        reports
+    }
+
+    /// The places in `jobs` of the regular targets and of the suspects, each in the order in which they start.
+    fn queues(&self, jobs: &[Job]) -> (VecDeque<usize>, VecDeque<usize>) {
+        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut suspects, regular): (Vec<_>, Vec<_>) =
+            (0..jobs.len()).partition(|&index| history.suspects.contains_key(&jobs[index].target));
+        suspects.sort_by_key(|&index| history.suspects.get(&jobs[index].target));
+        (regular.into(), suspects.into())
+    }
+
+    fn remember(&self, reports: &[TargetReport], started: &[bool]) {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.round += 1;
+        let round = history.round;
+        let before = std::mem::take(&mut history.suspects);
+        for (report, started) in reports.iter().zip(started) {
+            let silent = |failure: &Failure| matches!(failure.kind, FailureKind::Resolve | FailureKind::Connect | FailureKind::Timeout);
+            let last = before.get(&report.target).copied();
+            match (&report.outcome, started, last) {
+                (Err(failure), true, _) if silent(failure) => history.suspects.insert(report.target.clone(), round),
+                // Not started: a suspect keeps its turn, and nobody becomes one.
+                (_, false, Some(last)) => history.suspects.insert(report.target.clone(), last),
+                _ => None,
+            };
+        }
+    }
+}
+
+/// Fills in the reports of targets that were not started and of tasks that panicked.
+fn complete(jobs: &[Job], reports: Vec<Option<TargetReport>>, started: &[bool], origin: std::time::Instant) -> Vec<TargetReport> {
+    let missing = |job: &Job, started: bool| {
+        let outcome = match started {
+            true => failure(FailureKind::Parse, "reading the page ended unexpectedly; expected a result (a defect of this program)"),
+            false => failure(FailureKind::Timeout, "not started before the round's end; expected fewer targets that do not answer"),
+        };
+        TargetReport { target: job.target.clone(), at: origin.elapsed(), duration: Duration::ZERO, outcome: Err(outcome) }
+    };
+    let reports = reports.into_iter().zip(jobs).zip(started);
+    reports.map(|((report, job), &started)| report.unwrap_or_else(|| missing(job, started))).collect()
+}
+
+/// How far a target got, for the message when time is up.
+#[derive(Debug, Default)]
+struct Progress {
+    headers: AtomicBool,
+    received: AtomicUsize,
+}
+
+/// The scraping of one target.
+struct Task {
+    shared: Arc<Shared>,
+    job: Job,
+    keep_pages: bool,
+    origin: std::time::Instant,
+    end: Instant,
+}
+
+impl Task {
+    /// Scrapes, with the place given up for one of the `seats` if it takes long.
+    async fn run(self, place: OwnedSemaphorePermit, seats: Option<Arc<Semaphore>>) -> TargetReport {
+        let begin = Instant::now();
+        let mut scraping = Box::pin(self.within_deadline(begin));
+        let outcome = match seats {
+            None => scraping.await,
+            Some(seats) => {
+                let seat = async {
+                    sleep(patience(self.shared.timeout)).await;
+                    seats.acquire_owned().await
+                };
+                tokio::select! {
+                    biased;
+                    outcome = &mut scraping => outcome,
+                    _seat = seat => {
+                        drop(place);
+                        scraping.await
+                    }
+                }
+            }
+        };
+        TargetReport { target: self.job.target.clone(), at: self.origin.elapsed(), duration: begin.elapsed(), outcome }
+    }
+
+    async fn within_deadline(&self, begin: Instant) -> Result<Scraped, Failure> {
+        let deadline = (begin + self.shared.timeout).min(self.end);
+        let progress = Progress::default();
+        timeout_at(deadline, self.scrape(&progress)).await.unwrap_or_else(|_| {
+            let time = humantime::format_duration(Duration::from_millis(u64::try_from((deadline - begin).as_millis()).unwrap_or(u64::MAX)));
+            let state = match (progress.headers.load(Ordering::Relaxed), progress.received.load(Ordering::Relaxed)) {
+                (false, _) => "no answer".to_owned(),
+                (true, received) => format!("headers and {received} bytes of the body, but no end"),
+            };
+            Err(failure(FailureKind::Timeout, format!("{state} within {time}; expected a whole page")))
+        })
+    }
+
+    async fn scrape(&self, progress: &Progress) -> Result<Scraped, Failure> {
+        let shared = &self.shared;
+        let mut response = shared.requester.get(&self.job.url).await?;
+        progress.headers.store(true, Ordering::Relaxed);
+        let headers = response.headers();
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let encoding = Encoding::from_headers(headers)?;
+        let mut collector = Collector::new(encoding, response.content_length(), shared.body_limit, shared.budget.claim())?;
+        let mut received = 0;
+        while let Some(bytes) = response.chunk().await.map_err(|error| within_body(&error, received))? {
+            received += bytes.len();
+            progress.received.store(received, Ordering::Relaxed);
+            collector.push(&bytes).await?;
+        }
+        let Body { bytes, left_out, claim } = collector.finish().await?;
+        let (engine, keep) = (self.job.engine, self.keep_pages);
+        let mut scraped = if bytes.len() <= READ_IN_PLACE {
+            lower(&bytes, content_type.as_deref(), engine, keep)?
+        } else {
+            let reader = Arc::clone(&shared.readers).acquire_owned().await;
+            let reading = tokio::task::spawn_blocking(move || {
+                let scraped = lower(&bytes, content_type.as_deref(), engine, keep);
+                // Given back here, since memory and thread are in use until now, also if the target's time is up.
+                drop((bytes, claim, reader));
+                scraped
+            });
+            reading.await.map_err(|_| failure(FailureKind::Parse, "reading the page ended unexpectedly (a defect of this program)"))??
+        };
+        if left_out > 0 {
+            scraped.problems += 1;
+            scraped.first_problem.get_or_insert_with(|| format!("{left_out} bytes after the end of the gzip stream; expected none"));
+        }
+        Ok(scraped)
+    }
+}
