@@ -1,5 +1,5 @@
 //! placeholder
-/// Stand-in until the commands land.
+
 pub mod cli {
     pub mod demo;
 }
