@@ -14,7 +14,7 @@ use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId, SourceIn
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{Plan, Reason};
-use crate::planner::{hold, plan};
+use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
 
@@ -162,12 +162,9 @@ impl Exporter {
         self.models.sort_by(|a, b| (a.origin, &a.key).cmp(&(b.origin, &b.key)));
         self.add_named_models(now);
         // The new limits, pins and modes bind now, not at the next round.
-        let input = ModelInput { sources: Vec::new() };
         for state in &mut self.models {
-            let sources = state.memory.sources.clone();
-            let (plan, mut memory) = hold(&input, state.memory.clone(), &state.policy, now, state.plan.reason);
-            memory.sources = sources;
-            state.memory.pools = memory.pools;
+            let (plan, memory) = reissue(&state.plan, std::mem::take(&mut state.memory), &state.policy, now);
+            state.memory = memory;
             state.plan = Arc::new(plan);
         }
     }

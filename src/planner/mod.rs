@@ -23,11 +23,11 @@ pub mod window;
 use std::collections::BTreeMap;
 
 use input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
-use memory::{Decision, Memory, PoolDecision};
+use memory::{Decision, Memory, PoolDecision, PoolMemory};
 use observe::{COVERAGE_TO_RAISE, Round, Window};
 use plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, Warning};
 use propose::{Facts, Propose};
-use publish::Standing;
+use publish::{Serving, Standing};
 
 use crate::units::{Moment, PoolId, Ratio, Replicas, Role};
 
@@ -59,6 +59,52 @@ pub fn hold(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: M
     }
     let decided = round.due.then_some(reason);
     let plan = render(&mut memory, input, policy, now, &round, decided);
+    (plan, memory)
+}
+
+/// The last plan under a changed policy, between two rounds: new limits, pins and modes bind at once, what was observed stays.
+/// Where memory has no decision any more, because the model of capacity changed, the plan waits for the next window.
+pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
+    memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
+    let reason = if memory.decision.is_some() || last.held { last.reason } else { Reason::Baseline };
+    let CapacityModel::Envelope(envelope) = &policy.capacity;
+    let pools = policy.pools.iter().map(|pool| {
+        let known = memory.pools.entry(pool.pool.clone()).or_default();
+        let standing = Standing { reason, decided: None, coverage_good: false };
+        let (planned_replicas, serving) = serve(known, pool, policy, standing, now);
+        let last = last.pool(&pool.pool).filter(|last| last.role == pool.role);
+        let steps = last.filter(|last| last.planned_replicas == planned_replicas).map(|last| last.steps.clone()).unwrap_or_default();
+        PoolPlan {
+            pool: pool.pool.clone(),
+            role: pool.role,
+            current_replicas: last.and_then(|last| last.current_replicas),
+            recommended_replicas: serving.published.map(|published| published.replicas),
+            planned_replicas,
+            unbounded_replicas: last.and_then(|last| last.unbounded_replicas),
+            proposed: last.map(|last| last.proposed.clone()).unwrap_or_default(),
+            steps,
+            limits_active: last.map(|last| with_pin(&last.limits_active, &serving)).unwrap_or_default(),
+            held: serving.held,
+            reason: serving.reason,
+            overridden: serving.overridden,
+            published: serving.published,
+            slow_loop: LoopDecision::Wait,
+            coverage: last.and_then(|last| last.coverage),
+            gpus_per_replica: propose::envelope::gpus_of(pool, envelope),
+        }
+    });
+    let plan = Plan {
+        preset: policy.preset,
+        mode: policy.mode,
+        at: now,
+        decided: false,
+        outcome: None,
+        held: reason.hold_kind().is_some(),
+        reason,
+        slo: policy.slo.clone(),
+        pools: pools.collect(),
+        ..last.clone()
+    };
     (plan, memory)
 }
 
@@ -298,12 +344,10 @@ fn render_pool(
     let current_replicas = current_replicas(pool, memory, input);
     let part = decision.pools.get(&pool.pool).cloned().unwrap_or_default();
     let known = memory.pools.entry(pool.pool.clone()).or_default();
-    known.planned = known.planned.map(|planned| pool.limits.clamp(planned));
-    let planned_replicas = known.planned;
     let before = known.published.map(|published| published.replicas);
-    let decided_count = planned_replicas.filter(|_| verdict.computed_now);
+    let decided_count = known.planned.filter(|_| verdict.computed_now);
     let standing = Standing { reason: verdict.reason, decided: decided_count, coverage_good: round.coverage_good };
-    let serving = publish::publish(known, pool, policy, standing, now);
+    let (planned_replicas, serving) = serve(known, pool, policy, standing, now);
     let slow_loop = match (verdict.decided, verdict.computed_now) {
         (false, _) => LoopDecision::Wait,
         (true, false) => LoopDecision::Hold,
@@ -312,10 +356,7 @@ fn render_pool(
     };
     // A reload may have moved the limits since the decision; its steps then no longer lead to the plan.
     let steps = if part.planned() == planned_replicas { part.steps } else { Vec::new() };
-    let mut limits_active = part.limits_active;
-    if serving.overridden == Some(OverrideKind::Pin) {
-        limits_active.push(Limit::Pinned);
-    }
+    let limits_active = with_pin(&part.limits_active, &serving);
     let CapacityModel::Envelope(envelope) = &policy.capacity;
     PoolPlan {
         pool: pool.pool.clone(),
@@ -335,6 +376,17 @@ fn render_pool(
         coverage: coverage_of(decision, &pool.pool),
         gpus_per_replica: propose::envelope::gpus_of(pool, envelope),
     }
+}
+
+/// The plan inside the limits in force, and what is served of it.
+fn serve(known: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy, standing: Standing, now: Moment) -> (Option<Replicas>, Serving) {
+    known.planned = known.planned.map(|planned| pool.limits.clamp(planned));
+    (known.planned, publish::publish(known, pool, policy, standing, now))
+}
+
+fn with_pin(limits: &[Limit], serving: &Serving) -> Vec<Limit> {
+    let pin = (serving.overridden == Some(OverrideKind::Pin)).then_some(Limit::Pinned);
+    limits.iter().copied().filter(|limit| *limit != Limit::Pinned).chain(pin).collect()
 }
 
 /// Coverage of the window of a pool: its own targets', else the traffic source's.
