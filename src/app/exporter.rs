@@ -13,7 +13,7 @@ use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, So
 use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
-use crate::planner::plan::{Plan, Reason};
+use crate::planner::plan::{Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
@@ -233,6 +233,26 @@ impl Exporter {
         let mut kept = self.restored.clone();
         kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.pools.clone())));
         kept
+    }
+
+    /// What is published for each pool.
+    pub fn published(&self) -> BTreeMap<PoolId, Replicas> {
+        let pools = self.models.iter().flat_map(|state| &state.plan.pools);
+        pools.filter_map(|pool| Some((pool.pool.clone(), pool.recommended_replicas?))).collect()
+    }
+
+    /// What changed since `before`, outside of a round.
+    pub fn published_changes(&self, before: &BTreeMap<PoolId, Replicas>, now: Moment) -> Vec<Event> {
+        let pools = self.models.iter().flat_map(|state| &state.plan.pools);
+        let changed = pools.filter(|pool| pool.recommended_replicas != before.get(&pool.pool).copied());
+        let event = |pool: &PoolPlan| Event::Recommendation {
+            pool: pool.pool.clone(),
+            before: before.get(&pool.pool).copied(),
+            after: pool.recommended_replicas,
+            reason: pool.reason,
+            decision: format!("{}-{}", now.wall.as_secs(), self.decisions),
+        };
+        changed.map(event).collect()
     }
 
     fn add_named_models(&mut self, now: Moment) {

@@ -1,4 +1,264 @@
-//! How does it all run? The composition root and the tick.
+//! How does it all run? The composition root and the tick: the only place that reads the clock and knows every room.
+//!
+//! One tick: take one configuration snapshot; run one scrape round; read the clock once; plan, check and count every model; swap the
+//! snapshot that our pages read; keep what survives a restart; record; log what changed.
 
+pub mod clock;
 pub mod exporter;
+pub mod persist;
 pub mod tally;
+pub mod watch;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::config::{Config, Loaded, Problem};
+use crate::export::snapshot::Snapshot;
+use crate::record::Recorder;
+use crate::scrape::report::TargetReport;
+use crate::scrape::{Job, Scraper};
+use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
+use clock::Clock;
+use exporter::{Event, Exporter};
+use persist::Keeper;
+
+/// Reads the configuration with everything it names, or tells all its problems.
+pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
+
+/// Reload requests that may wait at the same time.
+const RELOAD_QUEUE: usize = 16;
+
+/// How `run` was asked to behave beyond its configuration.
+#[derive(Clone)]
+pub struct Options {
+    /// How to read the configuration again.
+    pub loader: Loader,
+    /// Where to record decisions, if at all.
+    pub record: Option<PathBuf>,
+}
+
+/// A running exporter.
+pub struct Running {
+    /// The address that it listens on.
+    pub addr: SocketAddr,
+    reload: mpsc::Sender<ReloadRequest>,
+    stop: oneshot::Sender<()>,
+    ticking: JoinHandle<()>,
+    watching: JoinHandle<()>,
+    server: ServerHandle,
+}
+
+impl Running {
+    /// Where a reload is asked for.
+    pub fn reload(&self) -> mpsc::Sender<ReloadRequest> {
+        self.reload.clone()
+    }
+
+    /// Ends the tick and the server, in this order, and keeps the state. Takes less than 2 s.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.watching.abort();
+        // The loop may have ended already, by a panic; the server is stopped all the same.
+        let _ended = self.stop.send(());
+        let ticked = self.ticking.await;
+        self.server.shutdown().await.context("stop the server")?;
+        ticked.context("the planning loop ended before it was asked to")
+    }
+
+    /// Resolves if the planning loop ends by itself, which it does only by a fault.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match (&mut self.ticking).await {
+            Ok(()) => anyhow::anyhow!("the planning loop ended"),
+            Err(error) => anyhow::Error::from(error).context("the planning loop failed"),
+        }
+    }
+}
+
+/// Starts everything. The exporter serves its pages when this returns, and its first round is under way.
+pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> {
+    let clock = Clock::start();
+    let config = Arc::new(loaded.config);
+    let recorder = options.record.map(Recorder::open).transpose().context("open the recording directory")?;
+    let scraper = Arc::new(Scraper::new(&config.scrape).context("make the scraper")?);
+    let now = clock.now();
+    let (keeper, restored) = Keeper::open(config.state_file.clone(), now);
+    let exporter = Exporter::new(Arc::clone(&config), restored, now);
+    let snapshot = Arc::new(ArcSwap::from_pointee(exporter.snapshot(now)));
+
+    let (reload, reloads) = mpsc::channel(RELOAD_QUEUE);
+    let state = State { snapshot: Arc::clone(&snapshot), clock: Arc::new(move || clock.now()), reload: reload.clone() };
+    let settings = Settings::new(config.server.listen, config.server.enable_lifecycle);
+    let server = Server::start(settings, state).await.with_context(|| format!("listen on {}", config.server.listen))?;
+    tracing::info!(address = %server.addr, models = config.models.len(), config = %config.hash, version = env!("CARGO_PKG_VERSION"), "started");
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+
+    let (watched, to_watch) = tokio::sync::watch::channel(config.files.clone());
+    let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
+    let (stop, stopped) = oneshot::channel();
+    let ticker =
+        Ticker { clock, exporter, scraper, snapshot, keeper, recorder, effective: loaded.effective, loader: options.loader, watched };
+    let ticking = tokio::spawn(ticker.run(reloads, stopped));
+    Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
+}
+
+/// The loop and what it owns.
+struct Ticker {
+    clock: Clock,
+    exporter: Exporter,
+    scraper: Arc<Scraper>,
+    snapshot: Arc<ArcSwap<Snapshot>>,
+    keeper: Keeper,
+    recorder: Option<Recorder>,
+    effective: String,
+    loader: Loader,
+    watched: tokio::sync::watch::Sender<Vec<PathBuf>>,
+}
+
+impl Ticker {
+    async fn run(mut self, mut reloads: mpsc::Receiver<ReloadRequest>, mut stopped: oneshot::Receiver<()>) {
+        // The baseline is wanted as early as possible; all later rounds lie on the wall clock's grid.
+        let mut wait = Duration::ZERO;
+        'ticks: loop {
+            let due = tokio::time::sleep(wait);
+            tokio::pin!(due);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut stopped => break 'ticks,
+                    Some(request) = reloads.recv() => self.reload(request).await,
+                    () = &mut due => break,
+                }
+            }
+            // A reload must not wait for a hung server, nor a round for a reload.
+            let (scraper, jobs, keep) = (Arc::clone(&self.scraper), jobs(self.exporter.config()), self.recorder.is_some());
+            let origin = self.clock.origin();
+            let scraping = async move { scraper.round(&jobs, origin, keep).await };
+            tokio::pin!(scraping);
+            let reports = loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut stopped => break 'ticks,
+                    Some(request) = reloads.recv() => self.reload(request).await,
+                    reports = &mut scraping => break reports,
+                }
+            };
+            self.conclude(&reports).await;
+            wait = self.until_next_round();
+        }
+        self.keeper.finish(&self.exporter).await;
+    }
+
+    /// Plans one round of reports and tells everyone.
+    async fn conclude(&mut self, reports: &[TargetReport]) {
+        let now = self.clock.now();
+        let (rounds, events) = self.exporter.round(reports, now);
+        self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
+        for event in &events {
+            log(event, self.exporter.config());
+        }
+        self.keeper.keep(&self.exporter, now);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(&rounds, reports, now, &self.effective, self.exporter.config());
+        }
+    }
+
+    async fn reload(&mut self, answer: ReloadRequest) {
+        let loader = Arc::clone(&self.loader);
+        // Files may lie on a slow volume.
+        let loaded = tokio::task::spawn_blocking(move || loader()).await;
+        let result = match loaded {
+            Ok(Ok(loaded)) => self.adopt(loaded),
+            Ok(Err(problems)) => Err(problems.iter().map(ToString::to_string).collect()),
+            Err(error) => Err(vec![format!("reading the configuration failed: {error}")]),
+        };
+        if let Err(problems) = &result {
+            self.exporter.reload_failed();
+            for problem in problems {
+                tracing::error!("configuration refused, the running one stays: {problem}");
+            }
+        }
+        self.snapshot.store(Arc::new(self.exporter.snapshot(self.clock.now())));
+        // The asker may have left.
+        let _gone = answer.send(result);
+    }
+
+    fn adopt(&mut self, loaded: Loaded) -> Result<(), Vec<String>> {
+        let now = self.clock.now();
+        let config = Arc::new(loaded.config);
+        let running = Arc::clone(self.exporter.config());
+        if config.scrape != running.scrape {
+            let scraper = Scraper::new(&config.scrape).map_err(|error| vec![format!("scrape: {error}")])?;
+            self.scraper = Arc::new(scraper);
+        }
+        if config.server != running.server {
+            tracing::warn!("server settings changed; they take effect at the next start");
+        }
+        if config.state_file != running.state_file {
+            tracing::warn!("state_file changed; it takes effect at the next start");
+        }
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        self.watched.send_replace(config.files.clone());
+        self.effective = loaded.effective;
+        let before = self.exporter.published();
+        self.exporter.adopt(Arc::clone(&config), now);
+        tracing::info!(before = %running.hash, config = %config.hash, version = env!("CARGO_PKG_VERSION"), "configuration reloaded");
+        for event in self.exporter.published_changes(&before, now) {
+            log(&event, &config);
+        }
+        self.keeper.keep(&self.exporter, now);
+        Ok(())
+    }
+
+    /// Time to the next multiple of the scrape interval on the wall clock, so that rounds fall on decision boundaries.
+    fn until_next_round(&self) -> Duration {
+        /// Timers may fire a moment early; a round just before the grid line would belong to the old interval.
+        const PAST_THE_LINE: Duration = Duration::from_millis(2);
+        let interval = self.exporter.config().scrape.interval.as_nanos().max(1);
+        let into = self.clock.now().wall.as_nanos() % interval;
+        let rest = u64::try_from(interval - into).unwrap_or(u64::MAX);
+        Duration::from_nanos(rest) + PAST_THE_LINE
+    }
+}
+
+/// Every target once, however many models and pools name it.
+fn jobs(config: &Config) -> Vec<Job> {
+    let mut jobs = std::collections::BTreeMap::new();
+    for model in &config.models {
+        for target in model.sources.iter().flat_map(|source| &source.targets) {
+            let job = Job { target: target.target.clone(), url: target.url.clone(), engine: model.engine };
+            jobs.entry(target.target.clone()).or_insert(job);
+        }
+    }
+    jobs.into_values().collect()
+}
+
+fn log(event: &Event, config: &Config) {
+    let version = env!("CARGO_PKG_VERSION");
+    match event {
+        Event::Recommendation { pool, before, after, reason, decision } => {
+            let text = |count: &Option<crate::units::Replicas>| count.map_or_else(|| "absent".to_owned(), |count| count.to_string());
+            tracing::info!(%pool, before = text(before), after = text(after), %reason, decision, config = %config.hash, version, "recommendation");
+        }
+        Event::Verdict { model, before, after } => match after.hold_kind() {
+            Some(crate::planner::plan::HoldKind::Blind) => {
+                tracing::warn!(%model, %before, %after, meaning = after.meaning(), "held, and the value expires");
+            }
+            _ => tracing::info!(%model, %before, %after, meaning = after.meaning(), "verdict"),
+        },
+        Event::Warnings { model, warnings } => warnings.iter().for_each(|warning| tracing::warn!(%model, "{warning}")),
+        Event::Violation { model, violation } => {
+            tracing::error!(%model, pool = ?violation.pool, rule = violation.rule, "a plan broke a rule and was not used");
+        }
+        Event::Unplannable { model, problem } => tracing::error!(%model, "cannot be planned: {problem}"),
+    }
+}

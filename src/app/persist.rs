@@ -1,0 +1,135 @@
+//! What is kept for the next start, and what of it is used again? Between the exporter's memory and the state file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::exporter::{Exporter, StateKey};
+use crate::planner::memory::PoolMemory;
+use crate::state::{Loaded, StateFile};
+use crate::units::{ModelId, Moment, PoolId};
+
+/// Renewed timestamps alone are written this often; everything else at once.
+const RENEWAL: Duration = Duration::from_secs(30);
+
+/// The content of the state file. Fields are added, never given a new meaning; learned parameters will stand beside `pools`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// By model.
+    pub models: Vec<KeptModel>,
+}
+
+/// What is kept of one model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeptModel {
+    /// Which model.
+    pub model: ModelId,
+    /// Its namespace.
+    pub target_namespace: String,
+    /// What was recommended and published.
+    pub pools: BTreeMap<PoolId, PoolMemory>,
+}
+
+/// Writes what has to survive, without ever holding up the loop.
+#[derive(Debug)]
+pub struct Keeper {
+    file: Option<Arc<StateFile>>,
+    written: Kept,
+    written_at: Duration,
+    busy: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    /// Opens the state file, if one is configured, and reads what a former process left.
+    pub fn open(path: Option<PathBuf>, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
+        let file = path.map(StateFile::open);
+        let mut restored = BTreeMap::new();
+        if let Some(file) = &file {
+            if !file.is_writer() {
+                tracing::warn!(path = %file.path().display(), "another process keeps this state file; it is read once and not written");
+            }
+            match file.load::<Kept>() {
+                Loaded::Nothing => tracing::info!(path = %file.path().display(), "no state yet"),
+                Loaded::Ignored(problem) => tracing::warn!(path = %file.path().display(), "state ignored: {problem}"),
+                Loaded::State(kept) => restored = usable(kept, now),
+            }
+        }
+        let keeper = Self { file: file.map(Arc::new), written: Kept::default(), written_at: Duration::ZERO, busy: Arc::default() };
+        (keeper, restored)
+    }
+
+    /// Writes if something changed, on a thread of its own: a volume that hangs must not stop the planning.
+    pub fn keep(&mut self, exporter: &Exporter, now: Moment) {
+        let Some(file) = self.file.as_ref().filter(|file| file.is_writer()) else { return };
+        let kept = kept(exporter);
+        let only_renewed = without_times(&kept) == without_times(&self.written);
+        if kept == self.written || (only_renewed && now.monotonic.saturating_sub(self.written_at) < RENEWAL) {
+            return;
+        }
+        if self.busy.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.written.clone_from(&kept);
+        self.written_at = now.monotonic;
+        let (file, busy) = (Arc::clone(file), Arc::clone(&self.busy));
+        tokio::task::spawn_blocking(move || {
+            write(&file, &kept);
+            busy.store(false, Ordering::Release);
+        });
+    }
+
+    /// Writes once more before the process ends, within a second.
+    pub async fn finish(self, exporter: &Exporter) {
+        let Some(file) = self.file.filter(|file| file.is_writer()) else { return };
+        let kept = kept(exporter);
+        let writing = tokio::task::spawn_blocking(move || write(&file, &kept));
+        if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
+            tracing::error!("the state file was not written within 1 s");
+        }
+    }
+}
+
+fn write(file: &StateFile, kept: &Kept) {
+    if let Err(error) = file.save(kept) {
+        tracing::error!(path = %file.path().display(), "state not written: {error}");
+    }
+}
+
+fn kept(exporter: &Exporter) -> Kept {
+    let models = exporter.persistent().into_iter();
+    Kept { models: models.map(|(key, pools)| KeptModel { model: key.model, target_namespace: key.target_namespace, pools }).collect() }
+}
+
+fn without_times(kept: &Kept) -> Kept {
+    let mut kept = kept.clone();
+    for pool in kept.models.iter_mut().flat_map(|model| model.pools.values_mut()) {
+        if let Some(published) = &mut pool.published {
+            (published.timestamp, published.valid_until) = (Duration::ZERO, Duration::ZERO);
+        }
+    }
+    kept
+}
+
+/// The part that a new process may build on. A recommendation that has expired says nothing of the fleet of today; a frozen one never expires.
+fn usable(kept: Kept, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
+    let mut restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> = BTreeMap::new();
+    for model in kept.models {
+        let key = StateKey { model: model.model, target_namespace: model.target_namespace };
+        for (pool, mut memory) in model.pools {
+            let expired = memory.published.is_some_and(|published| published.valid_until <= now.wall);
+            if expired && memory.frozen.is_none() {
+                tracing::warn!(model = %key.model, %pool, "state too old: its recommendation has expired and is not used");
+                continue;
+            }
+            if memory.published.is_none() && memory.frozen.is_none() {
+                memory.planned = None;
+            }
+            restored.entry(key.clone()).or_default().insert(pool, memory);
+        }
+    }
+    restored
+}

@@ -1,0 +1,65 @@
+//! When did a file change? A look at every file once a second.
+//!
+//! Looking is dull and always works: it follows the symbolic links by which Kubernetes swaps a mounted ConfigMap, sees an editor's rename, a
+//! file that appears later, and a network volume; it needs no descriptors and has no queue that can overflow. It costs a few system
+//! calls a second.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::server::ReloadRequest;
+
+/// Time between looks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What tells one state of a file from another; `None` where there is no file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mark(Option<(u64, Option<SystemTime>, u64)>);
+
+impl Mark {
+    fn of(path: &Path) -> Self {
+        Self(std::fs::metadata(path).ok().map(|found| (found.len(), found.modified().ok(), identity(&found))))
+    }
+}
+
+#[cfg(unix)]
+fn identity(found: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(found)
+}
+
+#[cfg(not(unix))]
+fn identity(_found: &std::fs::Metadata) -> u64 {
+    0
+}
+
+/// Asks for a reload after a change, once the files have been the same for one more look: a half-written file is not read.
+pub async fn watch(mut files: watch::Receiver<Vec<PathBuf>>, reload: mpsc::Sender<ReloadRequest>) {
+    let mut applied = marks(&files.borrow_and_update());
+    let mut last = applied.clone();
+    loop {
+        tokio::time::sleep(PERIOD).await;
+        if files.has_changed().unwrap_or(false) {
+            // The list itself changed by a reload, which has just read the files.
+            applied = marks(&files.borrow_and_update());
+            last.clone_from(&applied);
+            continue;
+        }
+        let now = marks(&files.borrow());
+        let settled = now == last;
+        last = now;
+        if last == applied || !settled {
+            continue;
+        }
+        applied.clone_from(&last);
+        let (answer, _result) = oneshot::channel();
+        if reload.send(answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn marks(files: &[PathBuf]) -> Vec<Mark> {
+    files.iter().map(|file| Mark::of(file)).collect()
+}
