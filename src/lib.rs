@@ -8,6 +8,7 @@ pub mod engines;
 pub mod export;
 pub mod exposition;
 pub mod planner;
+pub mod report;
 pub mod scrape;
 pub mod server;
 pub mod simulator;

@@ -1,1 +1,118 @@
 //! How do others read us? The HTTP server: metrics, health, reload, plans and a status page.
+//!
+//! Every answer is made from the snapshot that is in force; nothing here waits for a scrape or a decision, except a reload that was asked
+//! for. Slow or many clients cost a bounded amount: headers, requests and stalled writes have deadlines, and connections a limit.
+
+mod connection;
+mod page;
+mod routes;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use axum_server::Handle;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use crate::export::page::{Clock, Page};
+use crate::export::snapshot::Snapshot;
+
+/// Largest head of a request, bytes; hyper's smallest read buffer is 8 KiB.
+const HEAD_LIMIT: usize = 32 * 1024;
+
+/// How the server behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Whether a reload over HTTP is allowed.
+    pub enable_lifecycle: bool,
+    /// Time for the head of a request to arrive; also how long a connection may be idle.
+    pub header_timeout: Duration,
+    /// Time for an answer to be made, and for a stalled client to take more of it.
+    pub request_timeout: Duration,
+    /// Connections at the same time; further ones are closed at once.
+    pub max_connections: usize,
+    /// Time that open requests get to finish at shutdown.
+    pub shutdown_grace: Duration,
+}
+
+impl Settings {
+    /// The defaults: enough for several Prometheus servers and autoscalers, too little for anyone to exhaust us with.
+    pub fn new(listen: SocketAddr, enable_lifecycle: bool) -> Self {
+        Self {
+            listen,
+            enable_lifecycle,
+            header_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(10),
+            max_connections: 256,
+            // The process as a whole has 2 s to end.
+            shutdown_grace: Duration::from_millis(1500),
+        }
+    }
+}
+
+/// A request to reload. The answer is every problem of a configuration that was refused.
+pub type ReloadRequest = oneshot::Sender<Result<(), Vec<String>>>;
+
+/// What the answers are made from.
+#[derive(Clone)]
+pub struct State {
+    /// The snapshot in force.
+    pub snapshot: Arc<ArcSwap<Snapshot>>,
+    /// Reads both clocks.
+    pub clock: Clock,
+    /// Where reloads are asked for.
+    pub reload: mpsc::Sender<ReloadRequest>,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("State")
+    }
+}
+
+/// The HTTP server.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Binds the address and serves until [`ServerHandle::shutdown`]. Fails if the address cannot be bound.
+    pub async fn start(settings: Settings, state: State) -> io::Result<ServerHandle> {
+        let listener = TcpListener::bind(settings.listen).await?;
+        let addr = listener.local_addr()?;
+        let page = Page::new(state.snapshot.clone(), state.clock.clone()).map_err(io::Error::other)?;
+        let router = routes::router(&settings, state, page);
+
+        let handle = Handle::new();
+        let mut server = axum_server::Server::from_listener(listener)
+            .acceptor(connection::Limit::new(settings.max_connections, settings.request_timeout))
+            .handle(handle.clone())
+            .http1_only();
+        server.http_builder().http1().header_read_timeout(settings.header_timeout).max_buf_size(HEAD_LIMIT);
+        let task = tokio::spawn(server.serve(router.into_make_service()));
+        Ok(ServerHandle { addr, handle, task, grace: settings.shutdown_grace })
+    }
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct ServerHandle {
+    /// The address that it listens on.
+    pub addr: SocketAddr,
+    handle: Handle<SocketAddr>,
+    task: JoinHandle<io::Result<()>>,
+    grace: Duration,
+}
+
+impl ServerHandle {
+    /// Stops accepting, lets open requests finish within the grace, then cuts what is left.
+    pub async fn shutdown(self) -> io::Result<()> {
+        self.handle.graceful_shutdown(Some(self.grace));
+        self.task.await.map_err(io::Error::other)?
+    }
+}

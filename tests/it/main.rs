@@ -1,3 +1,6 @@
 //! The one integration test binary.
+
+mod export;
 mod exposition;
+mod server;
 mod simulator;

@@ -1,0 +1,247 @@
+//! How does a person redo the last decision by hand? Each line of the arithmetic with its formula, its numbers and its result.
+//!
+//! Numbers are shown to six digits; the API has them unrounded.
+
+use std::fmt::Write;
+
+use super::html::{Escaped, known, millis, number, table};
+use crate::planner::input::{CapacityModel, ModelPolicy};
+use crate::planner::plan::{EnvelopeTrace, LatencyRatios, Observation, Plan, PoolPlan};
+use crate::units::{Ratio, Replicas, Role, Seconds};
+
+/// HTML of one model's decision: what was seen, the arithmetic, then each pool's way from the wish to the number.
+pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
+    let mut html = String::new();
+    html.push_str(&window(plan));
+    if let (Some(seen), Some(trace)) = (&plan.observation, &plan.envelope) {
+        html.push_str(&arithmetic(plan, policy, seen, trace));
+    }
+    for pool in &plan.pools {
+        html.push_str(&steps(pool));
+    }
+    if !plan.warnings.is_empty() {
+        html.push_str("<ul class=\"warnings\">\n");
+        for warning in &plan.warnings {
+            let _ = writeln!(html, "<li><b>{}</b>: {}</li>", Escaped(warning), Escaped(warning.meaning()));
+        }
+        html.push_str("</ul>\n");
+    }
+    html
+}
+
+fn window(plan: &Plan) -> String {
+    let Some(seen) = &plan.observation else { return "<p>No window yet.</p>\n".to_owned() };
+    let row = |symbol: &str, what: &str, value: String| vec![symbol.to_owned(), what.to_owned(), value];
+    let rows = [
+        row("H", "time that the window spans", format!("{} s", number(seen.elapsed_seconds.get()))),
+        row("C", "requests completed", known(seen.requests.map(|requests| number(requests.get())))),
+        row("I", "mean prompt length, tokens", known(seen.input_tokens.map(|tokens| number(tokens.get())))),
+        row("O", "mean generated length, tokens", known(seen.output_tokens.map(|tokens| number(tokens.get())))),
+        row("T", "TTFT", latency(seen.ttft_seconds)),
+        row("G", "ITL", latency(seen.itl_seconds)),
+    ];
+    format!("<h4>Window</h4>\n{}", table(&["", "observed", "value"], &rows))
+}
+
+fn latency(value: Option<Seconds>) -> String {
+    known(value.map(|latency| millis(latency.get())))
+}
+
+/// The observed quantities as text for the formulas: numbers where they are those that the decision used, else their symbols.
+struct Seen {
+    elapsed: String,
+    requests: String,
+    input: String,
+    output: String,
+    ttft: String,
+    itl: String,
+    prefill: String,
+    decode: String,
+    /// Whether the window shown is that of the decision. A window that was skipped is newer than the last decision.
+    current: bool,
+}
+
+impl Seen {
+    fn new(plan: &Plan, seen: &Observation, trace: &EnvelopeTrace) -> Self {
+        let current = is_window_of(seen, trace);
+        let shown = |symbol: &str, value: Option<f64>| match value.filter(|_| current) {
+            Some(value) => number(value),
+            None => symbol.to_owned(),
+        };
+        // Counts may have changed since the decision, so the decision's own are found from its arithmetic.
+        let duration = trace.request_duration_seconds.get();
+        let decode = seen.requests.map(|requests| requests.get() * duration / seen.elapsed_seconds.get());
+        let decode = decode.map(|in_flight| (in_flight / trace.in_flight_per_decode_replica.get()).round());
+        Self {
+            elapsed: shown("H", Some(seen.elapsed_seconds.get())),
+            requests: shown("C", seen.requests.map(|requests| requests.get())),
+            input: shown("I", seen.input_tokens.map(|tokens| tokens.get())),
+            output: shown("O", seen.output_tokens.map(|tokens| tokens.get())),
+            ttft: shown("T", seen.ttft_seconds.map(Seconds::get)),
+            itl: shown("G", seen.itl_seconds.map(Seconds::get)),
+            prefill: shown("prefill replicas then", prefill_replicas(plan, trace).map(Replicas::as_f64)),
+            decode: shown("decode replicas then", decode.filter(|count| count.is_finite())),
+            current,
+        }
+    }
+}
+
+/// Whether the trace's rates are those of the window.
+fn is_window_of(seen: &Observation, trace: &EnvelopeTrace) -> bool {
+    let (Some(requests), Some(input), Some(output)) = (seen.requests, seen.input_tokens, seen.output_tokens) else { return false };
+    let rate = requests.get() / seen.elapsed_seconds.get();
+    let agree = |left: f64, right: f64| (left - right).abs() <= 1e-9 * right.abs();
+    agree(rate * input.get(), trace.prompt_tokens_per_second.get()) && agree(rate * output.get(), trace.generated_tokens_per_second.get())
+}
+
+/// The ready prefill replicas, unless the decision cannot have been made with that count.
+fn prefill_replicas(plan: &Plan, trace: &EnvelopeTrace) -> Option<Replicas> {
+    let count = plan.pools.iter().find(|pool| pool.role == Role::Prefill)?.current_replicas?;
+    let ratio = plan.latency_ratio.prompt?.get();
+    let latency = trace.prompt_latency_seconds.get();
+    let wait = latency * (ratio - 1.0) * count.as_f64().max(1.0);
+    let agrees = trace.prefill_queue_budget == Replicas::ceil(wait / (plan.slo.ttft.get() - latency));
+    (plan.decided || trace.prefill_queue_budget == Replicas(0) || agrees).then_some(count)
+}
+
+fn arithmetic(plan: &Plan, policy: &ModelPolicy, observation: &Observation, trace: &EnvelopeTrace) -> String {
+    let seen = Seen::new(plan, observation, trace);
+    let mut rows = load_rows(&seen, policy, plan.latency_ratio, trace);
+    rows.extend(prefill_rows(&seen, plan, trace));
+    rows.extend(decode_rows(plan, trace));
+    let estimates = &plan.estimated;
+    let estimate = |at: &crate::planner::plan::Latencies| format!("TTFT {}, ITL {}", latency(at.ttft_seconds), latency(at.itl_seconds));
+    rows.push(row("estimate at the current counts", "what the model, corrected by both ratios, expects", estimate(&estimates.current)));
+    rows.push(row("estimate at the recommended counts", "the same at the recommendation", estimate(&estimates.recommended)));
+    let note = if seen.current {
+        ""
+    } else {
+        "<p>The window above is not the one that this decision was made from; symbols stand for that one.</p>\n"
+    };
+    format!("<h4>Arithmetic</h4>\n{note}{}", table(&["quantity", "formula and numbers", "result"], &rows))
+}
+
+fn row(quantity: &str, formula: impl Into<String>, result: impl Into<String>) -> Vec<String> {
+    vec![quantity.to_owned(), formula.into(), result.into()]
+}
+
+fn load_rows(seen: &Seen, policy: &ModelPolicy, ratio: LatencyRatios, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+    let Seen { elapsed, requests, input, output, ttft, itl, decode, .. } = seen;
+    let (duration, context) = (number(trace.request_duration_seconds.get()), number(trace.mean_context_tokens.get()));
+    let (prompt_latency, generation_latency) = (trace.prompt_latency_seconds.get(), trace.generation_latency_seconds.get());
+    let CapacityModel::Envelope(profile) = &policy.capacity;
+    let shown = |ratio: Option<Ratio>| known(ratio.map(|ratio| number(ratio.get())));
+    vec![
+        row("D, duration of a request", format!("T + G × max(0, O − 1) = {ttft} + {itl} × max(0, {output} − 1)"), format!("{duration} s")),
+        row("mean context", format!("I + O / 2 = {input} + {output} / 2"), format!("{context} tokens")),
+        row(
+            "in flight on a decode replica",
+            format!("C × D / H / decode replicas = {requests} × {duration} / {elapsed} / {decode}"),
+            number(trace.in_flight_per_decode_replica.get()),
+        ),
+        row(
+            "KV occupancy",
+            format!(
+                "in flight × mean context / KV capacity, inside the profile's axis = {} × {context} / {}",
+                number(trace.in_flight_per_decode_replica.get()),
+                number(profile.document().decode.max_kv_tokens)
+            ),
+            number(trace.kv_fraction.get()),
+        ),
+        row("L, profile's TTFT", format!("the prompt curve at I = {input}"), millis(prompt_latency)),
+        row("prompt ratio", format!("T / L = {ttft} / {}", number(prompt_latency)), shown(ratio.prompt)),
+        row(
+            "profile's ITL",
+            format!("the generation surface at occupancy {} and context {context}", number(trace.kv_fraction.get())),
+            millis(generation_latency),
+        ),
+        row("generation ratio", format!("G / profile's ITL = {itl} / {}", number(generation_latency)), shown(ratio.generation)),
+        row(
+            "prompt tokens a second",
+            format!("C × I / H = {requests} × {input} / {elapsed}"),
+            number(trace.prompt_tokens_per_second.get()),
+        ),
+        row(
+            "generated tokens a second",
+            format!("C × O / H = {requests} × {output} / {elapsed}"),
+            number(trace.generated_tokens_per_second.get()),
+        ),
+    ]
+}
+
+fn prefill_rows(seen: &Seen, plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+    let ratio = known(plan.latency_ratio.prompt.map(|ratio| number(ratio.get())));
+    let latency = number(trace.prompt_latency_seconds.get());
+    let throughput = format!(
+        "⌈prompt tokens a second × min(1, prompt ratio) / (per GPU × GPUs)⌉ = ⌈{} × min(1, {ratio}) / ({} × {})⌉",
+        number(trace.prompt_tokens_per_second.get()),
+        number(trace.prompt_tokens_per_second_per_gpu.get()),
+        trace.prefill_gpus_per_replica
+    );
+    let queue = format!(
+        "⌈L × (prompt ratio − 1) × max(1, prefill replicas) / (TTFT objective − L)⌉ = ⌈{latency} × ({ratio} − 1) × max(1, {}) / ({} − {latency})⌉; \
+         0 where the ratio is at most 1 or the objective leaves less than L / 5",
+        seen.prefill,
+        number(plan.slo.ttft.get())
+    );
+    let (throughput_budget, queue_budget) = (trace.prefill_throughput_budget, trace.prefill_queue_budget);
+    vec![
+        row("prefill for throughput", throughput, throughput_budget.to_string()),
+        row("prefill for the queue", queue, queue_budget.to_string()),
+        row(
+            "prefill wanted",
+            format!("the larger of {throughput_budget} and {queue_budget}"),
+            Replicas::max(throughput_budget, queue_budget).to_string(),
+        ),
+    ]
+}
+
+fn decode_rows(plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+    let ratio = known(plan.latency_ratio.generation.map(|ratio| number(ratio.get())));
+    let budget = number(trace.effective_itl_budget_seconds.get() * 1000.0);
+    let per_gpu = number(trace.capacity_tokens_per_second_per_gpu.get());
+    vec![
+        row(
+            "ITL that the profile may show",
+            format!("ITL objective / generation ratio = {} / {ratio}", number(plan.slo.itl.get())),
+            format!("{budget} ms"),
+        ),
+        row(
+            "best operating point",
+            format!(
+                "the highest throughput whose ITL is within {budget} ms at context {}, else the least occupied point: occupancy {}, ITL {}",
+                number(trace.mean_context_tokens.get()),
+                number(trace.capacity_kv_fraction.get()),
+                millis(trace.capacity_itl_seconds.get())
+            ),
+            format!("{per_gpu} tokens/s a GPU"),
+        ),
+        row(
+            "decode wanted",
+            format!(
+                "⌈generated tokens a second / (per GPU × GPUs)⌉ = ⌈{} / ({per_gpu} × {})⌉",
+                number(trace.generated_tokens_per_second.get()),
+                trace.decode_gpus_per_replica
+            ),
+            trace.decode_budget.to_string(),
+        ),
+    ]
+}
+
+fn steps(pool: &PoolPlan) -> String {
+    let mut html = format!("<h4>Pool {}</h4>\n", Escaped(&pool.pool));
+    let proposals = pool.proposed.iter().map(|(proposer, replicas)| {
+        vec![proposer.to_string(), String::new(), replicas.to_string(), "proposed".to_owned(), proposer.meaning().to_owned()]
+    });
+    let stages = pool.steps.iter().map(|step| {
+        let change = [step.before.to_string(), step.after.to_string()];
+        let [before, after] = change;
+        vec![step.stage.to_string(), before, after, step.reason.to_string(), step.reason.meaning().to_owned()]
+    });
+    let mut rows: Vec<_> = proposals.collect();
+    rows.push(vec!["wish".to_owned(), String::new(), known(pool.unbounded_replicas), "reconciled".to_owned(), String::new()]);
+    rows.extend(stages);
+    rows.push(vec!["plan".to_owned(), String::new(), known(pool.planned_replicas), "after limits".to_owned(), String::new()]);
+    html.push_str(&table(&["stage", "before", "after", "reason", "meaning"], &rows));
+    html
+}

@@ -1,0 +1,191 @@
+//! What does each path answer?
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, State as Extract};
+use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use tokio::sync::oneshot;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+
+use super::{Settings, State, page};
+use crate::export::page::{CONTENT_TYPE as METRICS, Page, render_recommendation};
+use crate::export::served::{as_served, find_pool, served};
+use crate::export::snapshot::Snapshot;
+use crate::report::plans;
+use crate::units::{Moment, PoolId};
+
+/// No request here carries a body that is read.
+const BODY_LIMIT: usize = 4096;
+/// A page below this many bytes is not worth compressing.
+const WORTH_COMPRESSING: usize = 1024;
+/// Without a round for this long the process is unhealthy, however short the interval.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(30);
+/// Rounds that may be missed before the process is unhealthy.
+const MISSED_ROUNDS: u32 = 5;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+struct Shared {
+    state: State,
+    page: Page,
+    enable_lifecycle: bool,
+}
+
+impl Shared {
+    /// The snapshot, and then the time, so that the snapshot is never from the future.
+    fn now(&self) -> (Arc<Snapshot>, Moment) {
+        let snapshot = self.state.snapshot.load_full();
+        (snapshot, (self.state.clock)())
+    }
+}
+
+pub(super) fn router(settings: &Settings, state: State, page: Page) -> Router {
+    let shared = Arc::new(Shared { state, page, enable_lifecycle: settings.enable_lifecycle });
+    Router::new()
+        .route("/", get(status))
+        .route("/metrics", get(metrics))
+        .route("/metrics/pool/{pool}", get(pool))
+        .route("/api/v1/plans", get(api_plans))
+        .route("/-/healthy", get(healthy))
+        .route("/-/ready", get(ready))
+        .route("/-/reload", post(reload).put(reload))
+        .fallback(|| async { text(StatusCode::NOT_FOUND, "not found; see /\n") })
+        .with_state(shared)
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, settings.request_timeout))
+        .layer(CatchPanicLayer::new())
+}
+
+fn text(status: StatusCode, body: impl Into<String>) -> Response {
+    (status, [(CONTENT_TYPE, TEXT)], body.into()).into_response()
+}
+
+/// The answer with the rendered page, or one that says why there is none.
+fn answer(rendered: Result<String, impl std::fmt::Display>, respond: impl FnOnce(String) -> Response) -> Response {
+    match rendered {
+        Ok(body) => respond(body),
+        Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot render the page: {error}\n")),
+    }
+}
+
+/// Always text 0.0.4: autoscalers ask for nothing, and every Prometheus reads it.
+async fn metrics(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Response {
+    answer(shared.page.render(), |body| compressed(&headers, METRICS, body))
+}
+
+async fn pool(Extract(shared): Extract<Arc<Shared>>, Path(pool): Path<String>) -> Response {
+    let (snapshot, now) = shared.now();
+    let Some((model, plan)) = find_pool(&snapshot, &PoolId(pool)) else {
+        return text(StatusCode::NOT_FOUND, "no pool of that name\n");
+    };
+    match served(&snapshot, &model.plan, plan, now) {
+        Err(absence) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{absence}\n")),
+        Ok(replicas) => answer(render_recommendation(replicas), |body| ([(CONTENT_TYPE, METRICS)], body).into_response()),
+    }
+}
+
+async fn api_plans(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let (snapshot, now) = shared.now();
+    let served: Vec<_> = snapshot.models.iter().map(|model| as_served(&snapshot, model, now)).collect();
+    compressed(&headers, "application/json", format!("{:#}\n", plans::document(&served)))
+}
+
+async fn status(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let (snapshot, now) = shared.now();
+    let mut response = compressed(&headers, "text/html; charset=utf-8", page::render(&snapshot, now));
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, axum::http::HeaderValue::from_static(policy));
+    response
+}
+
+async fn healthy(Extract(shared): Extract<Arc<Shared>>) -> Response {
+    let (snapshot, now) = shared.now();
+    let age = now.monotonic.saturating_sub(snapshot.at.monotonic);
+    let patience = snapshot.scrape_interval.saturating_mul(MISSED_ROUNDS).max(SHORTEST_PATIENCE);
+    if age > patience {
+        let problem = format!("no round for {} s, expected one within {} s\n", age.as_secs(), patience.as_secs());
+        return text(StatusCode::SERVICE_UNAVAILABLE, problem);
+    }
+    text(StatusCode::OK, "healthy\n")
+}
+
+async fn ready(Extract(shared): Extract<Arc<Shared>>) -> Response {
+    match shared.state.snapshot.load().ready {
+        true => text(StatusCode::OK, "ready\n"),
+        false => text(StatusCode::SERVICE_UNAVAILABLE, "the first scrape round has not ended\n"),
+    }
+}
+
+async fn reload(Extract(shared): Extract<Arc<Shared>>) -> Response {
+    if !shared.enable_lifecycle {
+        return text(StatusCode::FORBIDDEN, "reload over HTTP is off; set server.enable_lifecycle: true, or send SIGHUP\n");
+    }
+    let (request, answer) = oneshot::channel();
+    let stopping = || text(StatusCode::SERVICE_UNAVAILABLE, "the exporter is stopping\n");
+    if shared.state.reload.send(request).await.is_err() {
+        return stopping();
+    }
+    match answer.await {
+        Ok(Ok(())) => text(StatusCode::OK, "reloaded\n"),
+        Ok(Err(problems)) => {
+            let lines: String = problems.iter().map(|problem| format!("{problem}\n")).collect();
+            text(StatusCode::INTERNAL_SERVER_ERROR, format!("the configuration was refused, the old one stays:\n{lines}"))
+        }
+        Err(_) => stopping(),
+    }
+}
+
+/// The body, gzipped where the client takes that.
+fn compressed(headers: &HeaderMap, content_type: &'static str, body: String) -> Response {
+    let described = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    if body.len() >= WORTH_COMPRESSING && takes_gzip(headers) {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        if let Ok(zipped) = encoder.write_all(body.as_bytes()).and_then(|()| encoder.finish()) {
+            return (described, [(CONTENT_ENCODING, "gzip")], zipped).into_response();
+        }
+    }
+    (described, body).into_response()
+}
+
+/// Whether gzip is named in Accept-Encoding and not refused by a weight of zero.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let offers = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    offers.into_iter().any(|offer| {
+        let mut parts = offer.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|coding| coding.eq_ignore_ascii_case("gzip"));
+        let refused =
+            parts.filter_map(|part| part.strip_prefix("q=")).any(|weight| weight.parse::<f32>().is_ok_and(|weight| weight <= 0.0));
+        named && !refused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_used_only_where_it_is_asked_for() {
+        for (offer, takes) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("br, gzip ; q=1.0", true),
+            ("gzip;q=0", false),
+            ("identity", false),
+            ("x-gzipped", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT_ENCODING, offer.parse().unwrap());
+            assert_eq!(takes_gzip(&headers), takes, "{offer}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+}
