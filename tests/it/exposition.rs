@@ -349,8 +349,7 @@ fn quantiles_without_observations_are_absent() {
 
 #[test]
 fn a_bucket_needs_a_bound_that_is_a_number() {
-    let page =
-        one(b"h_bucket{le=\"+Inf\"} 1\nh_bucket 2\nh_bucket{le=\"x\"} 3\nh_bucket{le=\"NaN\"} 4\nh_bucket{le=\"-Inf\"} 5\n", "h");
+    let page = one(b"h_bucket{le=\"+Inf\"} 1\nh_bucket 2\nh_bucket{le=\"x\"} 3\nh_bucket{le=\"NaN\"} 4\nh_bucket{le=\"-Inf\"} 5\n", "h");
     assert_eq!(parts(page.family("h").unwrap()), [(Part::Bucket(f64::INFINITY), 1.0)]);
     assert_eq!(page.problems.count(ProblemKind::BadBound), 4);
 }

@@ -1,2 +1,5 @@
 //! The one integration test binary.
+
 mod exposition;
+mod fake;
+mod scrape;
