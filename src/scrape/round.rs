@@ -9,12 +9,13 @@
 //! - Targets that failed in the last round by resolve, connect or timeout are *suspects*: they start in a seat and never take a place.
 //!   From the second round on, healthy targets meet only healthy ones in the queue, however many servers hang.
 //! - A target's deadline begins when it starts. Waiting for a place does not count against it.
-//! - The round as a whole ends after one interval (or one timeout, if that is longer). What has not started by then is reported as a
-//!   timeout that says so, and suspects that were left out start first in the next round.
+//! - The round as a whole ends after one interval (or five quarters of the timeout, if that is longer, so that a target that starts a
+//!   little later has its time). What has not started by then is reported as a timeout that says so, and starts before its like in the next
+//!   round, so that no target is left out for ever.
 //!
 //! Each target is a task of its own, so that an unforeseen panic, in an engine's reading, costs one target.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -76,11 +77,14 @@ struct Shared {
     readers: Arc<Semaphore>,
 }
 
-/// Which targets did not answer in the last round, and in which round they were last started.
+/// What earlier rounds tell about the order of the next. Knows the targets of the last round only.
 #[derive(Debug, Default)]
 struct History {
     round: u64,
-    suspects: BTreeMap<TargetId, u64>,
+    /// The number of the round in which a target was last started; 0 for never.
+    last_start: BTreeMap<TargetId, u64>,
+    /// The targets that did not answer when they were last started.
+    suspects: BTreeSet<TargetId>,
 }
 
 impl Scraper {
@@ -98,14 +102,14 @@ impl Scraper {
         Ok(Self {
             shared: Arc::new(shared),
             concurrency: config.concurrency.clamp(1, Semaphore::MAX_PERMITS / SEATS_PER_PLACE),
-            longest: config.interval.max(config.timeout),
+            longest: config.interval.max(config.timeout.saturating_mul(5) / 4),
             history: Mutex::default(),
         })
     }
 
     /// Scrapes every target once: one report for each job, in the order of `jobs`.
     ///
-    /// Never fails, and ends within the longer of interval and timeout. Times are given as spans since `origin`. With `keep_pages` the
+    /// Never fails, and ends within the longer of the interval and five quarters of the timeout. Times are spans since `origin`. With `keep_pages` the
     /// reports hold the lines that were used. Dropping the future ends all requests. Needs a multi-threaded or current-thread tokio
     /// runtime with time and I/O.
     pub async fn round(&self, jobs: &[Job], origin: std::time::Instant, keep_pages: bool) -> Vec<TargetReport> {
@@ -145,29 +149,30 @@ impl Scraper {
         reports
     }
 
-    /// The places in `jobs` of the regular targets and of the suspects, each in the order in which they start.
+    /// The indices into `jobs` of the regular targets and of the suspects, each in the order in which they start: whoever waited longest
+    /// is first, otherwise the order of the jobs holds.
     fn queues(&self, jobs: &[Job]) -> (VecDeque<usize>, VecDeque<usize>) {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut suspects, regular): (Vec<_>, Vec<_>) =
-            (0..jobs.len()).partition(|&index| history.suspects.contains_key(&jobs[index].target));
-        suspects.sort_by_key(|&index| history.suspects.get(&jobs[index].target));
-        (regular.into(), suspects.into())
+        let mut order: Vec<_> = (0..jobs.len()).collect();
+        order.sort_by_key(|&index| history.last_start.get(&jobs[index].target));
+        order.into_iter().partition(|&index| !history.suspects.contains(&jobs[index].target))
     }
 
     fn remember(&self, reports: &[TargetReport], started: &[bool]) {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
-        history.round += 1;
-        let round = history.round;
-        let before = std::mem::take(&mut history.suspects);
-        for (report, started) in reports.iter().zip(started) {
+        let before = std::mem::take(&mut *history);
+        history.round = before.round + 1;
+        for (report, &started) in reports.iter().zip(started) {
             let silent = |failure: &Failure| matches!(failure.kind, FailureKind::Resolve | FailureKind::Connect | FailureKind::Timeout);
-            let last = before.get(&report.target).copied();
-            match (&report.outcome, started, last) {
-                (Err(failure), true, _) if silent(failure) => history.suspects.insert(report.target.clone(), round),
-                // Not started: a suspect keeps its turn, and nobody becomes one.
-                (_, false, Some(last)) => history.suspects.insert(report.target.clone(), last),
-                _ => None,
+            let target = &report.target;
+            let (suspect, last) = match started {
+                true => (report.outcome.as_ref().is_err_and(silent), history.round),
+                false => (before.suspects.contains(target), before.last_start.get(target).copied().unwrap_or_default()),
             };
+            history.last_start.insert(target.clone(), last);
+            if suspect {
+                history.suspects.insert(target.clone());
+            }
         }
     }
 }

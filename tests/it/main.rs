@@ -2,5 +2,7 @@
 
 mod export;
 mod exposition;
+mod fake;
+mod scrape;
 mod server;
 mod simulator;

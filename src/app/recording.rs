@@ -1,0 +1,87 @@
+//! What is recorded of a round? Every decision with its pages, its memory and its plan.
+
+use std::collections::BTreeMap;
+
+use super::exporter::Round;
+use crate::planner::input::{ModelPolicy, Reading};
+use crate::record::{DecisionRecord, RecordedPage, RecordedSource, RecordedTarget, Recorder, Recording};
+use crate::scrape::report::TargetReport;
+use crate::units::{Moment, TargetId};
+
+/// Records the decisions among `rounds`, and keeps the pages with which windows begin. A full disk costs the recording and nothing else.
+pub fn record(recorder: &mut Recorder, rounds: &[(Round, &ModelPolicy)], reports: &[TargetReport], now: Moment, effective: &str) {
+    let by_target: BTreeMap<&TargetId, &TargetReport> = reports.iter().map(|report| (&report.target, report)).collect();
+    for (round, policy) in rounds.iter().filter(|(round, _)| round.plan.decided) {
+        let recording = assemble(recorder, round, policy, &by_target, now, effective);
+        match recorder.write(&recording) {
+            Ok(folder) => tracing::debug!(folder = %folder.display(), "decision recorded"),
+            Err(error) => tracing::error!("decision not recorded: {error}"),
+        }
+    }
+    for (target, at) in beginnings(rounds) {
+        let page = by_target.get(target).filter(|report| report.at == at).and_then(|report| report.outcome.as_ref().ok());
+        if let Some(page) = page.and_then(|scraped| scraped.page.as_deref())
+            && let Err(error) = recorder.keep_beginning(target, at, page)
+        {
+            tracing::error!(%target, "page not kept for recording: {error}");
+        }
+    }
+    recorder.retain(|target| by_target.contains_key(target));
+}
+
+/// The targets whose windows begin, and when.
+fn beginnings<'a>(rounds: &'a [(Round, &ModelPolicy)]) -> impl Iterator<Item = (&'a TargetId, std::time::Duration)> {
+    let targets = rounds.iter().flat_map(|(round, _)| &round.after.sources).flat_map(|source| &source.targets);
+    targets.filter_map(|(target, window)| Some((target, window.first.as_ref()?.at)))
+}
+
+fn assemble(
+    recorder: &Recorder,
+    round: &Round,
+    policy: &ModelPolicy,
+    reports: &BTreeMap<&TargetId, &TargetReport>,
+    now: Moment,
+    effective: &str,
+) -> Recording {
+    let engine = |target: &TargetId| {
+        let scraped = reports.get(target).and_then(|report| report.outcome.as_ref().ok());
+        scraped.map(|scraped| scraped.engine.to_owned()).unwrap_or_default()
+    };
+    let sources = round.input.sources.iter().map(|source| RecordedSource {
+        source: source.source.clone(),
+        discovery_failed: source.discovery_failed,
+        targets: source
+            .targets
+            .iter()
+            .map(|reading| RecordedTarget {
+                target: reading.target.clone(),
+                at: reading.at,
+                engine: engine(&reading.target),
+                failure: match &reading.reading {
+                    Reading::Sample(_) => None,
+                    Reading::Failed(kind) => Some(*kind),
+                },
+            })
+            .collect(),
+    });
+    let after = reports.values().filter_map(|report| {
+        let text = report.outcome.as_ref().ok()?.page.clone()?;
+        Some(RecordedPage { target: report.target.clone(), text })
+    });
+    let windows = round.before.sources.iter().flat_map(|source| &source.targets);
+    let before = windows.filter_map(|(target, window)| recorder.beginning(target, window.first.as_ref()?.at));
+    Recording {
+        record: DecisionRecord {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: policy.model.clone(),
+            moment: now,
+            sources: sources.collect(),
+        },
+        config: effective.to_owned(),
+        policy: policy.clone(),
+        memory: round.before.clone(),
+        plan: (*round.plan).clone(),
+        before: before.collect(),
+        after: after.filter(|page| round.input.sources.iter().any(|source| source.targets.iter().any(|t| t.target == page.target))).collect(),
+    }
+}
