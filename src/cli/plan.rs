@@ -17,7 +17,7 @@ use crate::planner;
 use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, TargetReading};
 use crate::planner::plan::Plan;
 use crate::record::{self, Recording};
-use crate::report::{explain, plans};
+use crate::report::{plans, text};
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
 use crate::units::{Moment, TargetId};
@@ -158,12 +158,12 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
 }
 
 fn print(plans: &[Plan], format: PlanFormat) -> anyhow::Result<()> {
-    let text = match format {
+    let answer = match format {
         PlanFormat::Json => format!("{:#}\n", plans::document(plans)),
-        PlanFormat::Text => plans.iter().map(explain::text).collect(),
+        PlanFormat::Text => plans.iter().map(text::plan).collect(),
     };
     use std::io::Write;
-    std::io::stdout().write_all(text.as_bytes()).context("write the answer")
+    std::io::stdout().write_all(answer.as_bytes()).context("write the answer")
 }
 
 /// Makes recorded decisions again. Succeeds if all agree.
@@ -189,4 +189,79 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
         return Err(anyhow::anyhow!("{differing} of {} decisions differ", folders.len()).into());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the planner was told, from the recorded pages.
+fn input(recording: &Recording) -> anyhow::Result<ModelInput> {
+    let mut sources = Vec::new();
+    for source in &recording.record.sources {
+        let mut targets = Vec::new();
+        for target in &source.targets {
+            let reading = match target.failure {
+                Some(kind) => Reading::Failed(kind),
+                None => {
+                    let page = recording.after.iter().find(|page| page.target == target.target);
+                    let page = page.with_context(|| format!("expected the page of {} beside the decision", target.target))?;
+                    let engine = engines::by_name(&target.engine).with_context(|| format!("engine {:?} is not known", target.engine))?;
+                    let scraped = lower(page.text.as_bytes(), None, Some(engine), false)
+                        .map_err(|failure| anyhow::anyhow!("page of {}: {}", target.target, failure.message))?;
+                    Reading::Sample(Box::new(scraped.reading.of_model(&recording.record.model)))
+                }
+            };
+            targets.push(TargetReading { target: target.target.clone(), at: target.at, reading });
+        }
+        sources.push(SourceInput { source: source.source.clone(), discovery_failed: source.discovery_failed, targets });
+    }
+    Ok(ModelInput { sources })
+}
+
+/// Whether a decision made again agrees with the recorded one.
+#[derive(Clone, Debug, PartialEq)]
+enum Agreement {
+    /// To the byte.
+    Identical,
+    /// In every integer, verdict, reason and step; floats to 1e-9.
+    Equal,
+    /// Where they differ, as a path into the plan.
+    Differs(String),
+}
+
+impl std::fmt::Display for Agreement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Identical => f.write_str("identical"),
+            Self::Equal => f.write_str("equal, floats to 1e-9"),
+            Self::Differs(path) => write!(f, "differs at {path}"),
+        }
+    }
+}
+
+fn compare(recording: &Recording, plan: &Plan) -> anyhow::Result<Agreement> {
+    let recorded = serde_json::to_value(&recording.plan).context("render the recorded plan")?;
+    let again = serde_json::to_value(plan).context("render the plan")?;
+    if recorded.to_string() == again.to_string() {
+        return Ok(Agreement::Identical);
+    }
+    Ok(difference("plan", &recorded, &again).map_or(Agreement::Equal, Agreement::Differs))
+}
+
+/// The first place where two documents differ by more than float noise.
+fn difference(path: &str, a: &serde_json::Value, b: &serde_json::Value) -> Option<String> {
+    use serde_json::Value;
+    const NOISE: f64 = 1e-9;
+    let differs = || Some(format!("{path}: {a} was recorded, {b} now"));
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) if a.keys().eq(b.keys()) => {
+            a.iter().zip(b.values()).find_map(|((key, a), b)| difference(&format!("{path}.{key}"), a, b))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            a.iter().zip(b).enumerate().find_map(|(i, (a, b))| difference(&format!("{path}[{i}]"), a, b))
+        }
+        (Value::Number(a), Value::Number(b)) if a.is_f64() && b.is_f64() => {
+            let (a, b) = (a.as_f64()?, b.as_f64()?);
+            if (a - b).abs() <= NOISE * a.abs().max(b.abs()) { None } else { differs() }
+        }
+        (a, b) if a == b => None,
+        _ => differs(),
+    }
 }

@@ -128,6 +128,8 @@ impl Propose for EnvelopePolicy<'_> {
         let service = prompt_point.latency.get() * prompt_ratio.get().min(1.0);
         let slo = &self.policy.slo;
         let trace = EnvelopeTrace {
+            prefill_replicas: facts.prefill,
+            decode_replicas: facts.decode,
             prefill_gpus_per_replica: self.prefill_gpus as u32,
             decode_gpus_per_replica: self.decode_gpus as u32,
             request_duration_seconds: duration,
