@@ -3,3 +3,4 @@
 mod exposition;
 mod fake;
 mod scrape;
+mod state;
