@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod exporter;
 pub mod persist;
+pub mod recording;
 pub mod tally;
 pub mod watch;
 
@@ -153,7 +154,8 @@ impl Ticker {
             self.conclude(&reports).await;
             wait = self.until_next_round();
         }
-        self.keeper.finish(&self.exporter).await;
+        let now = self.clock.now();
+        self.keeper.finish(&self.exporter, now).await;
     }
 
     /// Plans one round of reports and tells everyone.
@@ -166,7 +168,7 @@ impl Ticker {
         }
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(&rounds, reports, now, &self.effective, self.exporter.config());
+            recording::record(recorder, &rounds, reports, now, &self.effective);
         }
     }
 

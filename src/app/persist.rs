@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exporter::{Exporter, StateKey};
 use crate::planner::memory::PoolMemory;
-use crate::state::{Loaded, StateFile};
+use crate::state::{Loaded, SaveError, StateFile};
 use crate::units::{ModelId, Moment, PoolId};
 
 /// Renewed timestamps alone are written this often; everything else at once.
@@ -38,6 +38,7 @@ pub struct KeptModel {
 #[derive(Debug)]
 pub struct Keeper {
     file: Option<Arc<StateFile>>,
+    /// What was last written.
     written: Kept,
     written_at: Duration,
     busy: Arc<AtomicBool>,
@@ -46,25 +47,27 @@ pub struct Keeper {
 impl Keeper {
     /// Opens the state file, if one is configured, and reads what a former process left.
     pub fn open(path: Option<PathBuf>, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
-        let file = path.map(StateFile::open);
         let mut restored = BTreeMap::new();
-        if let Some(file) = &file {
+        let file = path.map(|path| {
+            let file = StateFile::open(&path);
+            let path = path.display();
             if !file.is_writer() {
-                tracing::warn!(path = %file.path().display(), "another process keeps this state file; it is read once and not written");
+                tracing::warn!(%path, "another process keeps this state file; it is read now and written once the other ends");
             }
             match file.load::<Kept>() {
-                Loaded::Nothing => tracing::info!(path = %file.path().display(), "no state yet"),
-                Loaded::Ignored(problem) => tracing::warn!(path = %file.path().display(), "state ignored: {problem}"),
-                Loaded::State(kept) => restored = usable(kept, now),
+                Loaded::Nothing => tracing::info!(%path, "no state yet"),
+                Loaded::Ignored(problem) => tracing::warn!(%path, "state ignored: {problem}"),
+                Loaded::State(saved) => restored = usable(saved.payload, now),
             }
-        }
+            file
+        });
         let keeper = Self { file: file.map(Arc::new), written: Kept::default(), written_at: Duration::ZERO, busy: Arc::default() };
         (keeper, restored)
     }
 
     /// Writes if something changed, on a thread of its own: a volume that hangs must not stop the planning.
     pub fn keep(&mut self, exporter: &Exporter, now: Moment) {
-        let Some(file) = self.file.as_ref().filter(|file| file.is_writer()) else { return };
+        let Some(file) = &self.file else { return };
         let kept = kept(exporter);
         let only_renewed = without_times(&kept) == without_times(&self.written);
         if kept == self.written || (only_renewed && now.monotonic.saturating_sub(self.written_at) < RENEWAL) {
@@ -77,25 +80,27 @@ impl Keeper {
         self.written_at = now.monotonic;
         let (file, busy) = (Arc::clone(file), Arc::clone(&self.busy));
         tokio::task::spawn_blocking(move || {
-            write(&file, &kept);
+            write(&file, now, &kept);
             busy.store(false, Ordering::Release);
         });
     }
 
     /// Writes once more before the process ends, within a second.
-    pub async fn finish(self, exporter: &Exporter) {
-        let Some(file) = self.file.filter(|file| file.is_writer()) else { return };
+    pub async fn finish(self, exporter: &Exporter, now: Moment) {
+        let Some(file) = self.file else { return };
         let kept = kept(exporter);
-        let writing = tokio::task::spawn_blocking(move || write(&file, &kept));
+        let writing = tokio::task::spawn_blocking(move || write(&file, now, &kept));
         if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
             tracing::error!("the state file was not written within 1 s");
         }
     }
 }
 
-fn write(file: &StateFile, kept: &Kept) {
-    if let Err(error) = file.save(kept) {
-        tracing::error!(path = %file.path().display(), "state not written: {error}");
+fn write(file: &StateFile, now: Moment, kept: &Kept) {
+    match file.save(now.wall, kept) {
+        Ok(()) => {}
+        Err(error @ SaveError::Locked { .. }) => tracing::debug!("state not written: {error}"),
+        Err(error) => tracing::error!("state not written: {error}"),
     }
 }
 

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 
 use super::Failure;
 use super::load::{ModelFlags, load};
-use crate::app::exporter::{Exporter, input_of};
+use crate::app::exporter::Exporter;
 use crate::config::{self, Config, Flags, TargetConfig};
 use crate::engines;
 use crate::planner;
@@ -70,7 +70,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     let (config, before, after) = match &args.config {
         Some(file) => {
-            let (&[ref before], &[ref after]) = (args.before.as_slice(), args.after.as_slice()) else {
+            let ([before], [after]) = (args.before.as_slice(), args.after.as_slice()) else {
                 return Err(Failure::Usage("with --config, expected one directory for each of --before and --after".to_owned()));
             };
             let config = load(Some(file), args.model.flags())?.config;
@@ -109,7 +109,9 @@ fn targets(config: &Config) -> Vec<TargetConfig> {
 }
 
 fn pages(files: &[PathBuf], targets: &[TargetConfig]) -> anyhow::Result<Pages> {
-    let read = |file: &PathBuf| std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).with_context(|| format!("read {}", file.display()));
+    let read = |file: &PathBuf| {
+        std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).with_context(|| format!("read {}", file.display()))
+    };
     targets.iter().zip(files).map(|(target, file)| Ok((target.clone(), Some(read(file)?)))).collect()
 }
 
@@ -133,7 +135,8 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     }
     let start = Moment { monotonic: Duration::ZERO, wall: Duration::ZERO };
     let engine_of = |target: &TargetId| {
-        let named = config.models.iter().find(|model| model.sources.iter().any(|source| source.targets.iter().any(|t| t.target == *target)));
+        let named =
+            config.models.iter().find(|model| model.sources.iter().any(|source| source.targets.iter().any(|t| t.target == *target)));
         named.and_then(|model| model.engine)
     };
     let round = |pages: &Pages, at: Duration| -> Vec<TargetReport> {
@@ -237,11 +240,12 @@ impl std::fmt::Display for Agreement {
 }
 
 fn compare(recording: &Recording, plan: &Plan) -> anyhow::Result<Agreement> {
-    let recorded = serde_json::to_value(&recording.plan).context("render the recorded plan")?;
-    let again = serde_json::to_value(plan).context("render the plan")?;
-    if recorded.to_string() == again.to_string() {
+    let bytes = |plan: &Plan| serde_json::to_vec(plan).context("render a plan");
+    if bytes(&recording.plan)? == bytes(plan)? {
         return Ok(Agreement::Identical);
     }
+    let value = |plan: &Plan| serde_json::to_value(plan).context("render a plan");
+    let (recorded, again) = (value(&recording.plan)?, value(plan)?);
     Ok(difference("plan", &recorded, &again).map_or(Agreement::Equal, Agreement::Differs))
 }
 

@@ -12,7 +12,7 @@ use super::Failure;
 use super::demo::{self, DemoOptions};
 use super::load::{ModelFlags, load};
 use crate::app::{self, Loader, Options, Running};
-use crate::config::Flags;
+use crate::config::{Flags, Loaded};
 
 /// Flags of `run`.
 #[derive(Clone, Debug, clap::Args)]
@@ -53,10 +53,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     if args.config.is_none() && args.metrics_urls.is_empty() {
         return Err(Failure::Usage("expected --config FILE, or --metrics-url URL with flags that describe one model".to_owned()));
     }
-    let record = args.record.clone();
+    let (record, without_file) = (args.record.clone(), args.config.is_none());
     let loader: Loader = Arc::new(move || load(args.config.as_deref(), args.flags()));
     let loaded = loader()?;
-    let limits = args_limits(&loaded);
+    let limits = without_file.then(|| limits(&loaded));
     runtime()?.block_on(async {
         let running = app::start(loaded, Options { loader, record }).await?;
         if let Some(limits) = limits {
@@ -68,13 +68,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
 }
 
 /// With flags alone the limits are nobody's decision until they are shown.
-fn args_limits(loaded: &crate::config::Loaded) -> Option<String> {
-    if loaded.config.files.first().is_some_and(|first| !first.to_string_lossy().ends_with("profile.json")) && loaded.config.files.len() > 1 {
-        return None;
-    }
+fn limits(loaded: &Loaded) -> String {
     let pools = loaded.config.models.iter().flat_map(|model| &model.policy.pools);
     let texts = pools.map(|pool| format!("{} {} to {}", pool.role, pool.limits.min(), pool.limits.max()));
-    Some(format!("replica limits: {}", texts.collect::<Vec<_>>().join(", ")))
+    format!("replica limits: {}; change them with --min-replicas and --max-replicas", texts.collect::<Vec<_>>().join(", "))
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
@@ -120,17 +117,16 @@ pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start_beside(
-    config: demo::DemoConfig,
-    folder: PathBuf,
-    keep: oneshot::Sender<Running>,
-) -> anyhow::Result<std::net::SocketAddr> {
+async fn start_beside(config: demo::DemoConfig, folder: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
     let file = folder.join("config.yaml");
     std::fs::write(&file, config.yaml).context("write the demonstration's configuration")?;
     std::fs::write(folder.join(demo::PROFILE_FILE), config.profile_json).context("write the demonstration's profile")?;
     let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()));
     let loaded = loader().map_err(|problems| {
-        anyhow::anyhow!("the demonstration's configuration has problems: {}", problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        anyhow::anyhow!(
+            "the demonstration's configuration has problems: {}",
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        )
     })?;
     let running = app::start(loaded, Options { loader, record: None }).await?;
     let addr = running.addr;

@@ -18,6 +18,11 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A file as a whole: it cannot be read.
+    pub fn of_file(file: &Path, message: String) -> Self {
+        Self { key: String::new(), location: None, file: Some(file.to_owned()), message }
+    }
+
     /// A mistake in the syntax of a file.
     pub(super) fn syntax(file: &Path, location: Option<(usize, usize)>, message: String) -> Self {
         Self { key: String::new(), location, file: Some(file.to_owned()), message }

@@ -142,13 +142,13 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
         return (Decision::held(reason, None), begin);
     }
     let unready = if memory.window.is_some_and(|window| window.realigned) { Reason::StaleWindow } else { Reason::Baseline };
-    if span < policy.shortest_first_window() {
+    // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
+    if span < policy.shortest_first_window().mul_f64(observe::WHOLE_SHARE) {
         return (Decision::held(unready, None), Next::Extend);
     }
     let Some(window) = observe::observe(memory, input, policy, now) else {
         return (Decision::held(unready, None), Next::Extend);
     };
-    // Two ticks are never exactly one interval apart; the same share as for a target's own window.
     let whole = span.as_secs_f64() >= observe::WHOLE_SHARE * policy.interval.as_secs_f64();
     (decide(memory, input, policy, &window, whole), Next::Begin { whole })
 }

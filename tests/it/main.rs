@@ -7,3 +7,4 @@ mod fake;
 mod scrape;
 mod server;
 mod simulator;
+mod state;

@@ -80,6 +80,14 @@ impl<'a> EnvelopePolicy<'a> {
         (Replicas::ceil(waiting * observed.as_f64().max(1.0) / room), None)
     }
 
+    /// No number of copies makes one prompt's service faster.
+    fn prompt_state(&self, ttft: Seconds, service: Seconds, ratio: Ratio, queue_warning: Option<Warning>) -> PhaseState {
+        let target = self.policy.slo.ttft.get();
+        let alone = service.get() * ratio.get().min(1.0);
+        let attainable = queue_warning != Some(Warning::TtftBelowFloor) && alone <= target;
+        PhaseState { met: Some(ttft.get() <= target), attainable: Some(attainable) }
+    }
+
     fn decode(&self, demand: RequestsPerSecond, output: Tokens, point: OperatingPoint) -> Replicas {
         Replicas::ceil(demand.get() * output.get() / (point.point.per_gpu.get() * self.decode_gpus))
     }
@@ -125,8 +133,6 @@ impl Propose for EnvelopePolicy<'_> {
         if !point.fits {
             warnings.push(Warning::ItlBelowFloor);
         }
-        let service = prompt_point.latency.get() * prompt_ratio.get().min(1.0);
-        let slo = &self.policy.slo;
         let trace = EnvelopeTrace {
             prefill_replicas: facts.prefill,
             decode_replicas: facts.decode,
@@ -158,11 +164,8 @@ impl Propose for EnvelopePolicy<'_> {
         Ok(Proposal {
             wishes,
             latency_ratio: LatencyRatios { prompt: Some(prompt_ratio), generation: Some(generation_ratio) },
-            prompt: PhaseState {
-                met: Some(ttft.get() <= slo.ttft.get()),
-                attainable: Some(queue_warning != Some(Warning::TtftBelowFloor) && service <= slo.ttft.get()),
-            },
-            generation: PhaseState { met: Some(itl.get() <= slo.itl.get()), attainable: Some(point.fits) },
+            prompt: self.prompt_state(ttft, prompt_point.latency, prompt_ratio, queue_warning),
+            generation: PhaseState { met: Some(itl.get() <= self.policy.slo.itl.get()), attainable: Some(point.fits) },
             warnings,
             trace,
         })
