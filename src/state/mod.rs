@@ -17,7 +17,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -45,18 +45,9 @@ pub enum Loaded<T> {
     /// No file: a first start.
     Nothing,
     /// A state that was written completely.
-    State(Saved<T>),
+    State(T),
     /// A file that cannot be used, and why, as a warning for the log.
     Ignored(String),
-}
-
-/// A state and its age.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Saved<T> {
-    /// When it was written, as time since the Unix epoch, to the second.
-    pub written: Duration,
-    /// The state.
-    pub payload: T,
 }
 
 /// Why a state was not saved. The file on disk is the old one still.
@@ -94,6 +85,7 @@ pub enum SaveError {
 struct Document {
     format: String,
     version: u64,
+    /// Seconds since the Unix epoch, for people; nothing is decided by it.
     written: u64,
     checksum: String,
     payload: Value,
@@ -117,9 +109,14 @@ impl StateFile {
         file
     }
 
-    /// Whether this process may write. Another may have held the lock when this was last tried; [`StateFile::save`] tries again.
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this process may write. Takes over if the process that held the lock has gone.
     pub fn is_writer(&self) -> bool {
-        self.lock.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.become_writer().is_ok()
     }
 
     /// What is on disk.
@@ -128,21 +125,22 @@ impl StateFile {
         self.bad.store(found.is_err(), Ordering::Relaxed);
         match found {
             Ok(None) => Loaded::Nothing,
-            Ok(Some(saved)) => Loaded::State(saved),
-            Err(reason) => Loaded::Ignored(format!("state file {} is ignored: {reason}", self.path.display())),
+            Ok(Some(payload)) => Loaded::State(payload),
+            Err(reason) => Loaded::Ignored(format!("{}: {reason}", self.path.display())),
         }
     }
 
-    /// Replaces what is on disk. `written`: now, as time since the Unix epoch.
-    pub fn save<T: Serialize>(&self, written: Duration, payload: &T) -> Result<(), SaveError> {
+    /// Replaces what is on disk.
+    pub fn save<T: Serialize>(&self, payload: &T) -> Result<(), SaveError> {
         self.become_writer()?;
+        let written = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = encode(written, payload)?;
         let new = self.beside("tmp");
         self.write_new(&new, &text)?;
         self.publish(&new)
     }
 
-    fn read<T: DeserializeOwned>(&self) -> Result<Option<Saved<T>>, String> {
+    fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
         let metadata = match fs::metadata(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found.map_err(|error| error.to_string())?,
@@ -240,7 +238,7 @@ fn encode(written: Duration, payload: &impl Serialize) -> Result<Vec<u8>, SaveEr
 }
 
 /// The state, or why the text is none.
-fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<Saved<T>, String> {
+fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
     let head: Head = serde_json::from_slice(text).map_err(|error| format!("it is damaged or not ours: {error}"))?;
     if head.format != FORMAT {
         return Err(format!("its format is `{}`; expected `{FORMAT}`", head.format.chars().take(60).collect::<String>()));
@@ -253,8 +251,7 @@ fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<Saved<T>, String> {
     if checksum != document.checksum {
         return Err(format!("its checksum is {checksum}; expected {} as written in it", document.checksum));
     }
-    let payload = serde_json::from_value(document.payload).map_err(|error| format!("its payload is not understood: {error}"))?;
-    Ok(Saved { written: Duration::from_secs(document.written), payload })
+    serde_json::from_value(document.payload).map_err(|error| format!("its payload is not understood: {error}"))
 }
 
 /// SHA-256 of the canonical text, in hexadecimal digits. [`Value`] sorts keys, and floats are written so that they read back as they were.
@@ -273,8 +270,8 @@ mod tests {
     fn a_kill_between_the_steps_leaves_the_old_state_and_no_litter() -> Result<(), Box<dyn std::error::Error>> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("state.json");
-        let old = Loaded::State(Saved { written: NOW, payload: "old".to_owned() });
-        StateFile::open(&path).save(NOW, &"old")?;
+        let old = Loaded::State("old".to_owned());
+        StateFile::open(&path).save(&"old")?;
         let text = encode(NOW, &"new")?;
         for written in [&text[..0], &text[..text.len() / 2], &text[..]] {
             let killed = StateFile::open(&path);
@@ -289,7 +286,7 @@ mod tests {
         killed.write_new(&killed.beside("tmp"), &text)?;
         killed.publish(&killed.beside("tmp"))?;
         drop(killed);
-        assert_eq!(StateFile::open(&path).load(), Loaded::State(Saved { written: NOW, payload: "new".to_owned() }));
+        assert_eq!(StateFile::open(&path).load(), Loaded::State("new".to_owned()));
         Ok(())
     }
 
@@ -307,8 +304,8 @@ mod tests {
         let text = String::from_utf8(encode(NOW, &payload)?)?;
         let spaced = text.replace(':', " : ").replace(',', ",\n");
         for text in [&text, &spaced] {
-            let saved: Saved<std::collections::BTreeMap<String, f64>> = decode(text.as_bytes())?;
-            assert_eq!(saved.payload.get("b").map(|value| value.to_bits()), Some((0.1_f64 + 0.2).to_bits()));
+            let saved: std::collections::BTreeMap<String, f64> = decode(text.as_bytes())?;
+            assert_eq!(saved.get("b").map(|value| value.to_bits()), Some((0.1_f64 + 0.2).to_bits()));
         }
         let forged = text.replace("1.0", "2.0");
         assert_ne!(forged, text);

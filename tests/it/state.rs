@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use inference_planner_exporter::state::{Loaded, SaveError, Saved, StateFile};
+use inference_planner_exporter::state::{Loaded, SaveError, StateFile};
 
-const NOW: Duration = Duration::from_secs(1_800_000_000);
 type Payload = BTreeMap<String, f64>;
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -17,7 +15,7 @@ fn payload(value: f64) -> Payload {
 }
 
 fn state(value: f64) -> Loaded<Payload> {
-    Loaded::State(Saved { written: NOW, payload: payload(value) })
+    Loaded::State(payload(value))
 }
 
 fn bad(path: &Path) -> PathBuf {
@@ -32,7 +30,7 @@ fn a_saved_state_is_there_after_a_restart() -> Outcome {
     assert!(file.is_writer());
     assert_eq!(file.load::<Payload>(), Loaded::Nothing);
     for value in [0.1 + 0.2, f64::MIN_POSITIVE, 5.0] {
-        file.save(NOW, &payload(value))?;
+        file.save(&payload(value))?;
         assert_eq!(file.load(), state(value));
     }
     drop(file);
@@ -48,15 +46,15 @@ fn a_second_writer_only_reads_until_the_first_has_gone() -> Outcome {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("state.json");
     let first = StateFile::open(&path);
-    first.save(NOW, &payload(1.0))?;
+    first.save(&payload(1.0))?;
     let second = StateFile::open(&path);
     assert!(first.is_writer() && !second.is_writer());
     assert_eq!(second.load(), state(1.0));
-    assert!(matches!(second.save(NOW, &payload(2.0)), Err(SaveError::Locked { .. })));
+    assert!(matches!(second.save(&payload(2.0)), Err(SaveError::Locked { .. })));
     assert_eq!(first.load(), state(1.0));
     drop(first);
-    second.save(NOW, &payload(2.0))?;
     assert!(second.is_writer());
+    second.save(&payload(2.0))?;
     assert_eq!(second.load(), state(2.0));
     Ok(())
 }
@@ -65,7 +63,7 @@ fn a_second_writer_only_reads_until_the_first_has_gone() -> Outcome {
 fn a_file_that_cannot_be_used_is_ignored_with_words_and_kept_aside() -> Outcome {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("state.json");
-    StateFile::open(&path).save(NOW, &payload(1.0))?;
+    StateFile::open(&path).save(&payload(1.0))?;
     let good = fs::read_to_string(&path)?;
     let cases = [
         (String::new(), "damaged"),
@@ -83,7 +81,7 @@ fn a_file_that_cannot_be_used_is_ignored_with_words_and_kept_aside() -> Outcome 
         let Loaded::Ignored(reason) = file.load::<Payload>() else { return Err(format!("{text} was not ignored").into()) };
         assert!(reason.contains(words) && reason.contains("state.json"), "{reason}");
         assert_eq!(fs::read_to_string(&path)?, text);
-        file.save(NOW, &payload(3.0))?;
+        file.save(&payload(3.0))?;
         assert_eq!(file.load(), state(3.0));
         assert_eq!(fs::read_to_string(bad(&path))?, text);
     }
@@ -95,13 +93,13 @@ fn a_payload_of_another_kind_and_a_path_that_is_no_file_are_ignored() -> Outcome
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("state.json");
     let file = StateFile::open(&path);
-    file.save(NOW, &"words")?;
+    file.save(&"words")?;
     assert!(matches!(file.load::<Payload>(), Loaded::Ignored(reason) if reason.contains("payload")));
     let taken = directory.path().join("directory");
     fs::create_dir(&taken)?;
     let inside = StateFile::open(&taken);
     assert!(matches!(inside.load::<Payload>(), Loaded::Ignored(reason) if reason.contains("ordinary file")));
-    assert!(matches!(inside.save(NOW, &payload(1.0)), Err(SaveError::Disk { .. })));
+    assert!(matches!(inside.save(&payload(1.0)), Err(SaveError::Disk { .. })));
     assert!(taken.is_dir());
     Ok(())
 }
@@ -121,18 +119,18 @@ fn a_directory_that_cannot_be_written_is_an_error_value() -> Outcome {
     let missing = StateFile::open(directory.path().join("missing/state.json"));
     assert!(!missing.is_writer());
     assert_eq!(missing.load::<Payload>(), Loaded::Nothing);
-    assert!(matches!(missing.save(NOW, &payload(1.0)), Err(SaveError::Disk { .. })));
+    assert!(matches!(missing.save(&payload(1.0)), Err(SaveError::Disk { .. })));
     // The name of the new file is taken by a directory.
     let path = directory.path().join("state.json");
     let file = StateFile::open(&path);
-    file.save(NOW, &payload(1.0))?;
+    file.save(&payload(1.0))?;
     fs::create_dir(directory.path().join("state.json.tmp"))?;
-    let failed = file.save(NOW, &payload(2.0)).err().map(|error| error.to_string()).unwrap_or_default();
+    let failed = file.save(&payload(2.0)).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(failed.contains("state.json.tmp"), "{failed}");
     assert_eq!(file.load(), state(1.0));
     // Once it can be written again, it is.
     fs::create_dir(directory.path().join("missing"))?;
-    missing.save(NOW, &payload(3.0))?;
+    missing.save(&payload(3.0))?;
     assert_eq!(missing.load(), state(3.0));
     Ok(())
 }
