@@ -154,8 +154,7 @@ impl Ticker {
             self.conclude(&reports).await;
             wait = self.until_next_round();
         }
-        let now = self.clock.now();
-        self.keeper.finish(&self.exporter, now).await;
+        self.keeper.finish(&self.exporter).await;
     }
 
     /// Plans one round of reports and tells everyone.

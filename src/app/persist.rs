@@ -13,7 +13,7 @@ use crate::planner::memory::PoolMemory;
 use crate::state::{Loaded, SaveError, StateFile};
 use crate::units::{ModelId, Moment, PoolId};
 
-/// Renewed timestamps alone are written this often; everything else at once.
+/// Renewed timestamps alone, and what could not be written, are written this often; every other change at once.
 const RENEWAL: Duration = Duration::from_secs(30);
 
 /// The content of the state file. Fields are added, never given a new meaning; learned parameters will stand beside `pools`.
@@ -38,10 +38,18 @@ pub struct KeptModel {
 #[derive(Debug)]
 pub struct Keeper {
     file: Option<Arc<StateFile>>,
-    /// What was last written.
-    written: Kept,
-    written_at: Duration,
-    busy: Arc<AtomicBool>,
+    /// What was last handed to the writer, and when.
+    handed: Kept,
+    handed_at: Duration,
+    writing: Arc<Writing>,
+}
+
+/// What the writer's thread tells the loop.
+#[derive(Debug, Default)]
+struct Writing {
+    busy: AtomicBool,
+    /// The last write did not succeed, so that what was handed over is not on disk.
+    failed: AtomicBool,
 }
 
 impl Keeper {
@@ -57,11 +65,11 @@ impl Keeper {
             match file.load::<Kept>() {
                 Loaded::Nothing => tracing::info!(%path, "no state yet"),
                 Loaded::Ignored(problem) => tracing::warn!(%path, "state ignored: {problem}"),
-                Loaded::State(saved) => restored = usable(saved.payload, now),
+                Loaded::State(saved) => restored = usable(saved, now),
             }
             file
         });
-        let keeper = Self { file: file.map(Arc::new), written: Kept::default(), written_at: Duration::ZERO, busy: Arc::default() };
+        let keeper = Self { file: file.map(Arc::new), handed: Kept::default(), handed_at: Duration::ZERO, writing: Arc::default() };
         (keeper, restored)
     }
 
@@ -69,39 +77,39 @@ impl Keeper {
     pub fn keep(&mut self, exporter: &Exporter, now: Moment) {
         let Some(file) = &self.file else { return };
         let kept = kept(exporter);
-        let only_renewed = without_times(&kept) == without_times(&self.written);
-        if kept == self.written || (only_renewed && now.monotonic.saturating_sub(self.written_at) < RENEWAL) {
+        let waited = now.monotonic.saturating_sub(self.handed_at) >= RENEWAL;
+        let changed = without_times(&kept) != without_times(&self.handed);
+        let due = changed || (waited && (kept != self.handed || self.writing.failed.load(Ordering::Acquire)));
+        if !due || self.writing.busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.busy.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        self.written.clone_from(&kept);
-        self.written_at = now.monotonic;
-        let (file, busy) = (Arc::clone(file), Arc::clone(&self.busy));
+        self.handed.clone_from(&kept);
+        self.handed_at = now.monotonic;
+        let (file, writing) = (Arc::clone(file), Arc::clone(&self.writing));
         tokio::task::spawn_blocking(move || {
-            write(&file, now, &kept);
-            busy.store(false, Ordering::Release);
+            writing.failed.store(!write(&file, &kept), Ordering::Release);
+            writing.busy.store(false, Ordering::Release);
         });
     }
 
     /// Writes once more before the process ends, within a second.
-    pub async fn finish(self, exporter: &Exporter, now: Moment) {
+    pub async fn finish(self, exporter: &Exporter) {
         let Some(file) = self.file else { return };
         let kept = kept(exporter);
-        let writing = tokio::task::spawn_blocking(move || write(&file, now, &kept));
+        let writing = tokio::task::spawn_blocking(move || write(&file, &kept));
         if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
             tracing::error!("the state file was not written within 1 s");
         }
     }
 }
 
-fn write(file: &StateFile, now: Moment, kept: &Kept) {
-    match file.save(now.wall, kept) {
-        Ok(()) => {}
+fn write(file: &StateFile, kept: &Kept) -> bool {
+    match file.save(kept) {
+        Ok(()) => return true,
         Err(error @ SaveError::Locked { .. }) => tracing::debug!("state not written: {error}"),
         Err(error) => tracing::error!("state not written: {error}"),
     }
+    false
 }
 
 fn kept(exporter: &Exporter) -> Kept {
