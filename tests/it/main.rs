@@ -8,3 +8,4 @@ mod scrape;
 mod server;
 mod simulator;
 mod state;
+mod tidy;
