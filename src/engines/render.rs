@@ -143,7 +143,12 @@ mod tests {
     use super::*;
 
     fn page() -> InferaPage {
-        let histogram = Histogram { sum: 3.25, count: 2.0, buckets: infera_edges(Signal::Ttft).iter().map(|&edge| (edge, 1.0)).collect() };
+        let histogram = Histogram {
+            sum: 3.25,
+            count: 2.0,
+            buckets: infera_edges(Signal::Ttft).iter().map(|&edge| (edge, 1.0)).collect(),
+            created: None,
+        };
         let series = InferaSeries { created: Duration::from_millis(1_795_955_180_500), histogram };
         InferaPage {
             model: "a\"b".to_owned(),

@@ -51,7 +51,7 @@ fn run(case: &Value) -> Plan {
 fn check_intermediates(name: &str, plan: &Plan, expected: &Value) {
     let trace = plan.envelope.as_ref().unwrap();
     let ratio = plan.latency_ratio;
-    let mut of = |path: &str, ours: f64| close(name, path, ours, number(expected, path));
+    let of = |path: &str, ours: f64| close(name, path, ours, number(expected, path));
     of("request_duration_s", trace.request_duration_seconds.get());
     of("prompt_point/latency_ms", trace.prompt_latency_seconds.get() * 1000.0);
     of("prompt_point/tokens_per_second_per_gpu", trace.prompt_tokens_per_second_per_gpu.get());

@@ -1,1 +1,1 @@
-//! p
+//! properties placeholder
