@@ -1,5 +1,6 @@
 //! The one integration test binary.
 
+mod engines;
 mod export;
 mod exposition;
 mod fake;
