@@ -1,7 +1,7 @@
 //! How much of the wish may be acted on now? Ordered stages, each leaving a step.
 //!
 //! 1. Growth: one decision multiplies the observed count by a bounded factor. A later window can continue the move if the signal persists, so
-//!    one wild window cannot buy a fleet.
+//!    one wild window cannot buy a fleet. The last recommendation is never above this bound: lost replicas must not lower it.
 //! 2. Hold-down: a decrease needs a window that describes the fleet. With coverage below 0.9 the last recommendation stands. From there on it may
 //!    fall to what is needed if every silent target carries its last or the average load. A process whose first window is short does not shrink.
 //! 3. Limits: the configured minimum and maximum, last, because only what the operator wrote may override caution.
@@ -24,8 +24,8 @@ use crate::units::{Ratio, Replicas};
 pub struct Context {
     /// Ready replicas, where they are known.
     pub observed: Option<Replicas>,
-    /// The last plan, else the observed count: a decrease is judged against it.
-    pub last: Option<Replicas>,
+    /// The last recommendation, where there was one.
+    pub recommended: Option<Replicas>,
     /// Share of the fleet that the window describes.
     pub coverage: Ratio,
     /// Whether a window of a whole interval has been seen since the process started, this one included.
@@ -72,7 +72,10 @@ pub fn bound(wish: Wish, context: &Context) -> Bounded {
 fn growth_cap(context: &Context) -> Replicas {
     let GrowthRule::TimesObserved(factor) = context.growth;
     match context.observed {
-        Some(observed) => Replicas(growth_base(observed).0.saturating_mul(factor.get())),
+        Some(observed) => {
+            let grown = Replicas(growth_base(observed).0.saturating_mul(factor.get()));
+            context.recommended.map_or(grown, |recommended| recommended.max(grown))
+        }
         // Without an observed count there is nothing to multiply; the configured maximum still binds.
         None => Replicas(u32::MAX),
     }
@@ -80,7 +83,9 @@ fn growth_cap(context: &Context) -> Replicas {
 
 /// The wish, raised to what a decrease may not fall below.
 fn hold_down(wanted: Replicas, cautious: Replicas, context: &Context) -> (Replicas, StepReason) {
-    let Some(last) = context.last.filter(|&last| wanted < last) else { return (wanted, StepReason::WithinLimit) };
+    // Before the first recommendation a decrease is judged against the observed count.
+    let last = context.recommended.or(context.observed).filter(|&last| wanted < last);
+    let Some(last) = last else { return (wanted, StepReason::WithinLimit) };
     if context.coverage.get() < COVERAGE_TO_LOWER {
         return (last, StepReason::CoverageBelowLowering);
     }
@@ -110,7 +115,7 @@ mod tests {
     fn context() -> Context {
         Context {
             observed: Some(Replicas(2)),
-            last: Some(Replicas(5)),
+            recommended: Some(Replicas(5)),
             coverage: Ratio(1.0),
             complete_window_seen: true,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
@@ -127,7 +132,14 @@ mod tests {
         let wide = Context { limits: Limits::new(Replicas(1), Replicas(100)).unwrap(), ..context() };
         assert_eq!(planned(20, 20, &wide), 8);
         assert_eq!(planned(20, 20, &context()), 6);
-        assert_eq!(planned(9, 9, &Context { observed: Some(Replicas(0)), last: None, ..wide }), 4);
+        assert_eq!(planned(9, 9, &Context { observed: Some(Replicas(0)), recommended: None, ..wide }), 4);
+    }
+
+    #[test]
+    fn lost_replicas_do_not_lower_a_recommendation_through_the_growth_limit() {
+        let lost = Context { observed: Some(Replicas(1)), ..context() };
+        assert_eq!(planned(9, 9, &lost), 5, "four times one is less than what stands already");
+        assert_eq!(planned(3, 3, &lost), 3, "the load itself may still lower it");
     }
 
     #[test]

@@ -70,13 +70,22 @@ fn finite(plan: &Plan) -> bool {
             observation.output_tokens.map(|value| value.get()),
             observation.ttft_seconds.map(|value| value.get()),
             observation.itl_seconds.map(|value| value.get()),
+            observation.ttft_attainment.map(|value| value.get()),
+            observation.itl_attainment.map(|value| value.get()),
         ]
         .into_iter()
         .all(fine)
             && observation.ttft_statistics.values().chain(observation.itl_statistics.values()).all(|value| fine(Some(value.get())))
     });
+    let predicted = plan.prediction.is_none_or(|prediction| {
+        let rates = [prediction.requests_per_second, prediction.estimated_requests_per_second].map(|rate| rate.get());
+        let lengths = [prediction.input_tokens, prediction.output_tokens].map(|tokens| tokens.get());
+        rates.into_iter().chain(lengths).all(|value| fine(Some(value)))
+    });
     let estimates = [plan.estimated.current, plan.estimated.recommended];
     observed
+        && predicted
+        && plan.pools.iter().all(|pool| fine(pool.coverage.map(|coverage| coverage.get())))
         && fine(plan.latency_ratio.prompt.map(|ratio| ratio.get()))
         && fine(plan.latency_ratio.generation.map(|ratio| ratio.get()))
         && estimates.iter().all(|at| fine(at.ttft_seconds.map(|value| value.get())) && fine(at.itl_seconds.map(|value| value.get())))

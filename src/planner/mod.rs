@@ -22,7 +22,7 @@ pub mod window;
 
 use std::collections::BTreeMap;
 
-use input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
+use input::{CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
 use memory::{Decision, Memory, PoolDecision, PoolMemory};
 use observe::{COVERAGE_TO_RAISE, Round, Window};
 use plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, Warning};
@@ -33,33 +33,44 @@ use crate::units::{Moment, PoolId, Ratio, Replicas, Role};
 
 /// Plans one model for one round.
 pub fn plan(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
-    memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
-    let round = observe::take_in(&mut memory, input, policy, now);
-    if round.clock_step_seconds != 0.0 {
-        memory.pools.values_mut().for_each(|pool| publish::shift(pool, round.clock_step_seconds));
-    }
+    let round = begin_round(&mut memory, input, policy, now);
+    let before = planned_counts(&memory);
     let mut decided = None;
     if round.due {
         let (decision, next) = judge(&memory, input, policy, now, &round);
         decided = Some(decision.reason);
         conclude(&mut memory, policy, now, decision, next);
     }
-    let plan = render(&mut memory, input, policy, now, &round, decided);
+    let plan = render(&mut memory, input, policy, now, &round, decided, &before);
     (plan, memory)
 }
 
 /// The last plan, held for a reason that lies outside the samples: nothing was scraped yet, or a finished plan broke a rule.
-/// `memory` is the memory from before this round.
+/// `memory` is the memory from before this round. Where a decision was due, the hold is the decision and stands until the next one.
 pub fn hold(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment, reason: Reason) -> (Plan, Memory) {
-    memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
-    let mut round = observe::take_in(&mut memory, input, policy, now);
+    let mut round = begin_round(&mut memory, input, policy, now);
     round.blind = Some(reason);
-    if round.due {
-        observe::begin_window(&mut memory, policy, now, false);
-    }
+    let before = planned_counts(&memory);
     let decided = round.due.then_some(reason);
-    let plan = render(&mut memory, input, policy, now, &round, decided);
+    if round.due {
+        conclude(&mut memory, policy, now, Decision::held(reason, None), Next::Begin { whole: false });
+    }
+    let plan = render(&mut memory, input, policy, now, &round, decided, &before);
     (plan, memory)
+}
+
+/// What every round does first: forget pools that are gone, take in the samples, follow the wall clock.
+fn begin_round(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Round {
+    memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
+    let round = observe::take_in(memory, input, policy, now);
+    if let Some(step) = round.clock_step {
+        memory.pools.values_mut().for_each(|pool| publish::shift(pool, step));
+    }
+    round
+}
+
+fn planned_counts(memory: &Memory) -> BTreeMap<PoolId, Replicas> {
+    memory.pools.iter().filter_map(|(pool, known)| Some((pool.clone(), known.planned?))).collect()
 }
 
 /// The last plan under a changed policy, between two rounds: new limits, pins and modes bind at once, what was observed stays.
@@ -135,16 +146,21 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     let begin = Next::Begin { whole: false };
     if let Some(reason) = round.blind {
         // A baseline older than two intervals would average over a world that is gone.
-        let next = if span > policy.interval * 2 { begin } else { Next::Extend };
+        let next = if span > observe::longest_window(policy) { begin } else { Next::Extend };
         return (Decision::held(reason, None), next);
     }
     if let Some(reason) = memory.window.and_then(|window| window.spoiled) {
         return (Decision::held(reason, None), begin);
     }
-    let unready = if memory.window.is_some_and(|window| window.realigned) { Reason::StaleWindow } else { Reason::Baseline };
+    // Only a process that has not seen a whole window yet is setting its baseline; later a short window comes from a clock step or a late round.
+    let stale = memory.complete_window_seen || memory.window.is_some_and(|window| window.realigned);
+    let unready = if stale { Reason::StaleWindow } else { Reason::Baseline };
     // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
     if span < policy.shortest_first_window().mul_f64(observe::WHOLE_SHARE) {
         return (Decision::held(unready, None), Next::Extend);
+    }
+    if span > observe::longest_window(policy) {
+        return (Decision::held(Reason::StaleWindow, None), begin);
     }
     let Some(window) = observe::observe(memory, input, policy, now) else {
         return (Decision::held(unready, None), Next::Extend);
@@ -184,9 +200,10 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     let complete_window_seen = memory.complete_window_seen || whole;
     for pool in &policy.pools {
         let observed = current_replicas(pool, memory, input);
-        let planned = memory.pools.get(&pool.pool).and_then(|known| known.planned);
+        let known = memory.pools.get(&pool.pool);
+        let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
         let (growth, limits) = (policy.growth, pool.limits);
-        let context = bound::Context { observed, last: planned.or(observed), coverage, complete_window_seen, growth, limits };
+        let context = bound::Context { observed, recommended, coverage, complete_window_seen, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {
@@ -233,7 +250,7 @@ fn conclude(memory: &mut Memory, policy: &ModelPolicy, now: Moment, decision: De
     match next {
         Next::Begin { whole } => {
             memory.complete_window_seen |= whole;
-            observe::remember_rates(memory);
+            observe::remember_rates(memory, now);
             observe::begin_window(memory, policy, now, false);
         }
         Next::Extend => {
@@ -277,8 +294,16 @@ impl PoolDecision {
     }
 }
 
-/// The plan that people, metrics and JSON show, from memory and what this round saw.
-fn render(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round, decided: Option<Reason>) -> Plan {
+/// The plan that people, metrics and JSON show, from memory and what this round saw. `before` holds the plans from before this round.
+fn render(
+    memory: &mut Memory,
+    input: &ModelInput,
+    policy: &ModelPolicy,
+    now: Moment,
+    round: &Round,
+    decided: Option<Reason>,
+    before: &BTreeMap<PoolId, Replicas>,
+) -> Plan {
     let decision = memory.decision.clone().unwrap_or_else(|| Decision::held(Reason::Baseline, None));
     // What is seen right now overrules an older verdict: a fleet that stopped answering is shown at once, not at the next boundary.
     let reason = round.blind.unwrap_or(decision.reason);
@@ -286,8 +311,8 @@ fn render(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Mo
     let mut changed = false;
     let mut pools = Vec::new();
     for pool in &policy.pools {
-        let pool_plan =
-            render_pool(memory, &decision, pool, policy, Verdict { reason, computed_now, decided: decided.is_some() }, round, input, now);
+        let verdict = Verdict { reason, computed_now, decided: decided.is_some(), before: before.get(&pool.pool).copied() };
+        let pool_plan = render_pool(memory, &decision, pool, policy, verdict, round, input, now);
         changed |= pool_plan.slow_loop == LoopDecision::Scale;
         pools.push(pool_plan);
     }
@@ -325,6 +350,8 @@ struct Verdict {
     reason: Reason,
     computed_now: bool,
     decided: bool,
+    /// The pool's plan from before this round.
+    before: Option<Replicas>,
 }
 
 #[expect(
@@ -344,7 +371,8 @@ fn render_pool(
     let current_replicas = current_replicas(pool, memory, input);
     let part = decision.pools.get(&pool.pool).cloned().unwrap_or_default();
     let known = memory.pools.entry(pool.pool.clone()).or_default();
-    let before = known.published.map(|published| published.replicas);
+    // Where the plan itself is not what is served, it is compared with the last plan.
+    let before = if policy.mode == Mode::Publish { known.published.map(|published| published.replicas) } else { verdict.before };
     let decided_count = known.planned.filter(|_| verdict.computed_now);
     let standing = Standing { reason: verdict.reason, decided: decided_count, coverage_good: round.coverage_good };
     let (planned_replicas, serving) = serve(known, pool, policy, standing, now);

@@ -57,8 +57,17 @@ pub struct Round {
     pub coverage_good: bool,
     /// How the sources stand.
     pub sources: Vec<SourceState>,
-    /// Jump of the wall clock since the last round, seconds; 0 without one.
-    pub clock_step_seconds: f64,
+    /// Jump of the wall clock since the last round.
+    pub clock_step: Option<ClockStep>,
+}
+
+/// A jump of the wall clock against the monotonic one. Whole nanoseconds, so that following it there and back changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClockStep {
+    /// The wall clock was set forward.
+    Forward(Duration),
+    /// The wall clock was set back.
+    Back(Duration),
 }
 
 /// The window of a decision.
@@ -98,7 +107,7 @@ pub fn measured_at(policy: &ModelPolicy, input: &ModelInput) -> Vec<SourceId> {
 /// Brings memory up to date with one round of samples.
 pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Round {
     let slot = slot_of(now, policy.interval);
-    let clock_step_seconds = memory.last_round.map_or(0.0, |last| clock_step(last, now));
+    let clock_step = memory.last_round.and_then(|last| clock_step(last, now));
     memory.last_round = Some(now);
 
     let measured = measured_at(policy, input);
@@ -118,7 +127,7 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
     match &mut memory.window {
         None if anything_seen => memory.window = Some(WindowMemory { started: now, slot, spoiled: None, realigned: false }),
         None => {}
-        Some(_) if clock_step_seconds != 0.0 => begin_window(memory, policy, now, true),
+        Some(_) if clock_step.is_some() => begin_window(memory, policy, now, true),
         Some(window) => {
             if policy.traffic_change == ChangeRule::SkipWindow {
                 window.spoiled = window.spoiled.or(spoiled);
@@ -135,13 +144,19 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
             known > 0 && f64::from(state.up + state.stale) >= COVERAGE_TO_RAISE * f64::from(known)
         })
     });
-    Round { blind, due, coverage_good, sources, clock_step_seconds }
+    Round { blind, due, coverage_good, sources, clock_step }
 }
 
-/// Starts the next window at each target's last good sample.
+/// The longest window that a decision may rest on: two intervals, so that one missed round loses nothing, and some room for late rounds.
+/// A longer one would average over a world that is gone.
+pub fn longest_window(policy: &ModelPolicy) -> Duration {
+    policy.interval.mul_f64(2.0 / WHOLE_SHARE)
+}
+
+/// Starts the next window at each target's last good sample, if that is not older than one interval.
 pub fn begin_window(memory: &mut Memory, policy: &ModelPolicy, now: Moment, realigned: bool) {
     for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
-        target.restart(now.monotonic, policy.interval * 2);
+        target.restart(now.monotonic, policy.interval.div_f64(WHOLE_SHARE));
     }
     memory.window = Some(WindowMemory { started: now, slot: slot_of(now, policy.interval), spoiled: None, realigned });
 }
@@ -152,11 +167,13 @@ pub fn slot_of(now: Moment, interval: Duration) -> u64 {
     u64::try_from(now.wall.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX)
 }
 
-fn clock_step(last: Moment, now: Moment) -> f64 {
-    let wall = now.wall.as_secs_f64() - last.wall.as_secs_f64();
-    let monotonic = now.monotonic.as_secs_f64() - last.monotonic.as_secs_f64();
-    let step = wall - monotonic;
-    if step.abs() > CLOCK_STEP.as_secs_f64() { step } else { 0.0 }
+fn clock_step(last: Moment, now: Moment) -> Option<ClockStep> {
+    // Both sides are sums, so that no difference can fall below zero.
+    let found = now.wall.saturating_add(last.monotonic);
+    let expected = last.wall.saturating_add(now.monotonic);
+    let step = if found >= expected { ClockStep::Forward(found - expected) } else { ClockStep::Back(expected - found) };
+    let (ClockStep::Forward(by) | ClockStep::Back(by)) = step;
+    (by > CLOCK_STEP).then_some(step)
 }
 
 /// One source's round; also says what spoils the window there.
@@ -233,7 +250,7 @@ pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: M
         .sources
         .iter()
         .filter(|source| measured.contains(&source.source))
-        .map(|source| (role_of(&source.source), Sum::over(source, span)))
+        .map(|source| (role_of(&source.source), Sum::over(source, span, longest_window(policy))))
         .collect();
     if sums.is_empty() || sums.iter().any(|(_, sum)| sum.described == 0) {
         return None;
@@ -269,27 +286,27 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
                 None => mean,
                 Some(quantile) => buckets.and_then(|(buckets, count)| quantile::quantile(buckets, count, quantile)),
             };
-            statistics.extend(value.map(|value| (statistic, Seconds(value))));
+            statistics.extend(value.and_then(plausible).map(|value| (statistic, Seconds(value))));
         }
         let attainment = buckets.and_then(|(buckets, count)| quantile::share_within(buckets, count, objective.get()));
-        (statistics, attainment.map(Ratio))
+        (statistics, attainment.and_then(plausible).map(Ratio))
     };
     let (ttft_statistics, ttft_attainment) = describe(ttft, mean_of(ttft), policy.slo.ttft);
     let (itl_statistics, itl_attainment) = describe(itl, mean_itl(&rest.total), policy.slo.itl);
 
-    let requests = rest.total.completed();
+    let requests = plausible(rest.total.completed()).map(Requests);
     let alternates = memory.sources.iter().any(|source| source.targets.values().any(|target| target.alternates));
     if alternates {
         warnings.insert(Warning::LoadBalancedTarget);
     }
     let observation = Observation {
         elapsed_seconds: rest.elapsed(),
-        requests: Some(Requests(requests)),
-        offered_requests: Some(Requests(requests)),
-        requests_per_second: Some(RequestsPerSecond(rest.supported)),
-        estimated_requests_per_second: Some(RequestsPerSecond(rest.cautious)),
-        input_tokens: mean_of(first.total.histograms.get(&Signal::PromptTokens)).map(Tokens),
-        output_tokens: mean_of(rest.total.histograms.get(&Signal::OutputTokens)).map(Tokens),
+        requests,
+        offered_requests: requests,
+        requests_per_second: plausible(rest.supported).map(RequestsPerSecond),
+        estimated_requests_per_second: plausible(rest.cautious).map(RequestsPerSecond),
+        input_tokens: mean_of(first.total.histograms.get(&Signal::PromptTokens)).and_then(plausible).map(Tokens),
+        output_tokens: mean_of(rest.total.histograms.get(&Signal::OutputTokens)).and_then(plausible).map(Tokens),
         ttft_seconds: ttft_statistics.get(&policy.slo.statistic).copied().filter(|ttft| ttft.get() >= SHORTEST_TTFT),
         itl_seconds: itl_statistics.get(&policy.slo.statistic).copied(),
         ttft_statistics,
@@ -307,6 +324,11 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
         coverage,
         warnings: warnings.into_iter().collect(),
     }
+}
+
+/// Counters near the end of the number range overflow when they are added up; what comes of that is not known rather than infinite.
+fn plausible(value: f64) -> Option<f64> {
+    (value.is_finite() && value >= 0.0).then_some(value)
 }
 
 fn mean_of(growth: Option<&Growth>) -> Option<f64> {
@@ -351,7 +373,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn over(source: &SourceMemory, span: Duration) -> Self {
+    fn over(source: &SourceMemory, span: Duration, longest: Duration) -> Self {
         let span_seconds = span.as_secs_f64();
         let mut sum = Self {
             source: source.source.clone(),
@@ -366,7 +388,7 @@ impl Sum {
         let mut seen_rates = 0.0;
         let mut silent: Vec<(f64, &TargetWindow)> = Vec::new();
         for target in source.targets.values() {
-            let Some(delta) = target.delta() else {
+            let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
                 silent.push((0.0, target));
                 continue;
             };
@@ -402,18 +424,21 @@ impl Sum {
     fn elapsed(&self) -> Seconds {
         let longest = self.spans.iter().copied().fold(0.0, f64::max);
         let requests = self.total.completed();
-        if self.supported <= 0.0 || self.spans.iter().all(|&span| span == longest) && self.coverage == Ratio(1.0) {
+        let quotient = requests / self.supported;
+        if !quotient.is_finite() || self.spans.iter().all(|&span| span == longest) && self.coverage == Ratio(1.0) {
             return Seconds(longest);
         }
-        Seconds(requests / self.supported)
+        Seconds(quotient)
     }
 }
 
-/// Keeps each target's rate for windows in which it is silent.
-pub fn remember_rates(memory: &mut Memory) {
+/// Keeps each target's rate for windows in which it is silent. The few seconds before a target fell silent do not replace the rate of a whole
+/// window: they may hold no request at all, or a burst.
+pub fn remember_rates(memory: &mut Memory, now: Moment) {
+    let least = memory.window_elapsed(now).mul_f64(WHOLE_SHARE);
     for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
-        if let Some(delta) = target.delta() {
-            target.last_rate = Some(RequestsPerSecond(delta.completed() / delta.elapsed.as_secs_f64()));
-        }
+        let delta = target.delta().filter(|delta| delta.elapsed >= least || target.last_rate.is_none());
+        let rate = delta.and_then(|delta| plausible(delta.completed() / delta.elapsed.as_secs_f64()));
+        target.last_rate = rate.map(RequestsPerSecond).or(target.last_rate);
     }
 }

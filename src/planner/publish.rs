@@ -2,10 +2,12 @@
 //!
 //! Precedence: a pin, then freeze, then shadow, then the plan. A computed value is served for `hold_for`. While the plan is held, the last
 //! served value stays: a blind hold lets it run out, a deliberate one renews it while most targets answer, a decreed one always renews it
-//! (contract 5). Nothing is ever derived from current counts.
+//! (contract 5). Nothing is ever derived from current counts. Below a pin everything goes on, so that its end uncovers the plan of that moment
+//! and not one from before the pin.
 
 use super::input::{Mode, ModelPolicy, PoolPolicy};
 use super::memory::PoolMemory;
+use super::observe::ClockStep;
 use super::plan::{HoldKind, OverrideKind, Published, Reason};
 use crate::units::{Moment, Replicas};
 
@@ -35,25 +37,36 @@ pub struct Standing {
 
 /// Decides what is served and remembers it.
 pub fn publish(memory: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy, standing: Standing, now: Moment) -> Serving {
-    let held = standing.reason.hold_kind().is_some();
     // Limits bind at once, also on values from before a reload.
     for published in [memory.published.as_mut().map(|p| &mut p.replicas), memory.frozen.as_mut()].into_iter().flatten() {
         *published = pool.limits.clamp(*published);
     }
-    let fresh = |replicas| Published { replicas, timestamp: now.wall, valid_until: now.wall + policy.hold_for };
+    let pin = pool.pin.as_ref().filter(|pin| now.wall < pin.until);
+    let pinned = pin.map(|pin| Published {
+        // The limits may have been reloaded since the pin was written.
+        replicas: pool.limits.clamp(pin.replicas),
+        timestamp: now.wall,
+        // Valid to its end whatever becomes of us: it does not rest on anything that we observe.
+        valid_until: pin.until,
+    });
+    let serving = serve_unpinned(memory, pinned, policy, standing, now);
+    match pinned {
+        Some(_) => Serving { published: pinned, held: true, reason: Reason::Pinned, overridden: Some(OverrideKind::Pin) },
+        None => serving,
+    }
+}
 
+/// What mode and plan serve where no pin covers it; `pinned` is what a pin serves at this moment.
+fn serve_unpinned(memory: &mut PoolMemory, pinned: Option<Published>, policy: &ModelPolicy, standing: Standing, now: Moment) -> Serving {
+    let held = standing.reason.hold_kind().is_some();
+    let fresh = |replicas| Published { replicas, timestamp: now.wall, valid_until: now.wall + policy.hold_for };
     if policy.mode != Mode::Freeze {
         memory.frozen = None;
     }
-    if let Some(pin) = pool.pin.as_ref().filter(|pin| now.wall < pin.until) {
-        // A pin ends by itself: a wedged loop must not serve it longer than decreed.
-        let until = pin.until.min(now.wall + policy.hold_for);
-        let pinned = Published { replicas: pin.replicas, timestamp: now.wall, valid_until: until };
-        return Serving { published: Some(pinned), held: true, reason: Reason::Pinned, overridden: Some(OverrideKind::Pin) };
-    }
     match policy.mode {
         Mode::Freeze => {
-            memory.frozen = memory.frozen.or(memory.published.map(|published| published.replicas));
+            let last = pinned.or(memory.published).map(|published| published.replicas);
+            memory.frozen = memory.frozen.or(last);
             memory.published = memory.frozen.map(fresh);
             let overridden = Some(OverrideKind::Freeze);
             return Serving { published: memory.published, held: true, reason: Reason::Frozen, overridden };
@@ -79,11 +92,13 @@ pub fn publish(memory: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy,
 }
 
 /// Moves what is served along with a step of the wall clock, so that a corrected clock neither ends nor prolongs it.
-pub fn shift(memory: &mut PoolMemory, seconds: f64) {
+pub fn shift(memory: &mut PoolMemory, step: ClockStep) {
     let Some(published) = &mut memory.published else { return };
     for instant in [&mut published.timestamp, &mut published.valid_until] {
-        let moved = instant.as_secs_f64() + seconds;
-        *instant = std::time::Duration::try_from_secs_f64(moved).unwrap_or_default();
+        *instant = match step {
+            ClockStep::Forward(by) => instant.saturating_add(by),
+            ClockStep::Back(by) => instant.saturating_sub(by),
+        };
     }
 }
 

@@ -113,7 +113,7 @@ impl TargetWindow {
         }
         let before = last.at;
         if rule == ChangeRule::Tolerate {
-            self.carried = self.delta().map(Box::new);
+            self.carried = self.delta().filter(Delta::is_finite).map(Box::new);
             self.first = Some(Stamped { at: before, sample: Sample::default() });
         } else {
             self.first = Some(Stamped { at, sample: sample.clone() });
@@ -128,7 +128,8 @@ impl TargetWindow {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Starts the next window at the last good sample; a target silent for longer than `oldest` starts without a baseline.
+    /// Starts the next window at the last good sample; a target silent for longer than `oldest` starts without a baseline, and loses its count of
+    /// the fleet with it.
     pub fn restart(&mut self, now: Duration, oldest: Duration) {
         self.carried = None;
         if self.last.as_ref().is_some_and(|last| now.saturating_sub(last.at) > oldest) {
@@ -154,7 +155,7 @@ impl TargetWindow {
     }
 
     fn note_start(&mut self, sample: &Sample) {
-        let Some(start) = sample.process_start else { return };
+        let Some(start) = began(sample) else { return };
         self.alternates |= self.starts.iter().any(|&seen| (seen - start).abs() <= START_TIME_NOISE);
         self.starts.push(start);
         if self.starts.len() > REMEMBERED_STARTS {
@@ -175,6 +176,16 @@ impl Delta {
         if other.itl_basis == ItlBasis::PerEvent {
             self.itl_basis = ItlBasis::PerEvent;
         }
+    }
+
+    /// Whether adding the series up did not overflow.
+    fn is_finite(&self) -> bool {
+        let sums = self.histograms.values().flat_map(|growth| [growth.sum, growth.count]);
+        let buckets = self.histograms.values().flat_map(|growth| match &growth.buckets {
+            Buckets::Known(buckets) => buckets.as_slice(),
+            Buckets::Unknown | Buckets::Unusable => &[],
+        });
+        sums.chain(buckets.map(|bucket| bucket.1)).chain(self.tallies.values().copied()).all(f64::is_finite)
     }
 
     /// Growth of a histogram's count; 0 where it is absent.
@@ -213,6 +224,12 @@ impl Buckets {
             _ => Self::Unusable,
         };
     }
+}
+
+/// When the process began: its own word, else the oldest of its series (Infera's pages have no process start).
+fn began(sample: &Sample) -> Option<f64> {
+    let created = sample.histograms.values().flat_map(BTreeMap::values).filter_map(|histogram| histogram.created);
+    sample.process_start.or_else(|| created.reduce(f64::min))
 }
 
 fn same_bounds(a: &[(f64, f64)], b: &[(f64, f64)]) -> bool {

@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod config;
+mod engines;
 mod export;
 mod exposition;
 mod fake;

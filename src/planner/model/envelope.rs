@@ -319,3 +319,7 @@ impl Checker {
         self.ensure(found == expected, name.to_owned(), || format!("expected {rule} ({expected}), got {found}"));
     }
 }
+
+#[cfg(test)]
+#[path = "envelope_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ pub fn predict(window: &Window) -> Option<Prediction> {
     let positive = |value: f64| value.is_finite() && value > 0.0;
     let input_tokens = observation.input_tokens.filter(|tokens| positive(tokens.get()))?;
     let output_tokens = observation.output_tokens.filter(|tokens| positive(tokens.get()))?;
-    positive(window.supported.get()).then_some(Prediction {
+    (positive(window.supported.get()) && positive(window.cautious.get())).then_some(Prediction {
         requests_per_second: window.supported,
         estimated_requests_per_second: window.cautious,
         input_tokens,

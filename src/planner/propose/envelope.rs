@@ -129,10 +129,7 @@ impl Propose for EnvelopePolicy<'_> {
         let decode = |demand| self.decode(demand, output, point);
         let supported = prediction.requests_per_second;
 
-        let mut warnings: Vec<_> = queue_warning.into_iter().collect();
-        if !point.fits {
-            warnings.push(Warning::ItlBelowFloor);
-        }
+        let warnings = queue_warning.into_iter().chain((!point.fits).then_some(Warning::ItlBelowFloor)).collect();
         let trace = EnvelopeTrace {
             prefill_replicas: facts.prefill,
             decode_replicas: facts.decode,
@@ -156,6 +153,12 @@ impl Propose for EnvelopePolicy<'_> {
             capacity_tokens_per_second_per_gpu: point.point.per_gpu,
             decode_budget: decode(supported),
         };
+        // A latency or length that drives the arithmetic out of the number range is not one that was measured.
+        let intermediates = [duration.get(), context.get(), in_flight.get(), prompt_ratio.get(), generation_ratio.get(), budget.get()];
+        let rates = [trace.prompt_tokens_per_second.get(), trace.generated_tokens_per_second.get()];
+        if !intermediates.iter().chain(&rates).all(|value| value.is_finite()) {
+            return Err(Reason::LatencyAbsent);
+        }
         let wishes = BTreeMap::from([
             (Proposer::EnvelopeThroughput, (Role::Prefill, Wish { supported: throughput(supported), cautious: throughput(demand) })),
             (Proposer::EnvelopeQueue, (Role::Prefill, Wish { supported: queue, cautious: queue })),

@@ -3,4 +3,6 @@
 mod goldens;
 mod properties;
 mod scenarios;
+mod serving;
+mod silence;
 pub(in crate::planner) mod world;

@@ -190,3 +190,66 @@ pub fn counts(plan: &Plan) -> [Option<u32>; 2] {
 pub fn pool<'a>(plan: &'a Plan, name: &str) -> &'a PoolPlan {
     plan.pool(&PoolId::from(name)).unwrap()
 }
+
+/// Requests a second of the seed's example load that ask for 5 prefill and 2 decode replicas: 20 * 2048 / 9500 = 4.3 and
+/// 20 * 256 / 3035.9 = 1.7. Twice as many would ask for 9, the growth limit of two replicas permitting.
+pub const BUSY: f64 = 20.0;
+
+impl World {
+    /// Rounds every 5 s after `from` up to `to`, with a single router that serves `rate` requests a second of the example load.
+    pub fn drive(&mut self, router: &mut Router, from: f64, to: f64, rate: f64) -> Plan {
+        let mut plan = None;
+        let rounds = ((to - from) / 5.0).round() as u32;
+        for round in 1..=rounds {
+            router.serve(Served::typical(rate * 5.0));
+            plan = Some(self.one(from + f64::from(round) * 5.0, router));
+        }
+        plan.unwrap()
+    }
+
+    /// Rounds every 5 s after `from` up to `to` in which the single router does not answer.
+    pub fn silent(&mut self, from: f64, to: f64) -> Plan {
+        let rounds = ((to - from) / 5.0).round() as u32;
+        (1..=rounds).map(|round| self.round(from + f64::from(round) * 5.0, vec![("a:8000/metrics", failed())])).last().unwrap()
+    }
+}
+
+/// A world with one router of 2 prefill and 4 decode replicas that has decided 5 and 2 at 180 s.
+pub fn decided() -> (World, Router) {
+    let (mut world, mut router) = (World::new(infera_policy()), Router::new(2, 4));
+    let _baseline = world.one(0.0, &router);
+    let plan = world.drive(&mut router, 0.0, 180.0, BUSY);
+    assert_eq!(counts(&plan), [Some(5), Some(2)]);
+    (world, router)
+}
+
+/// Several routers, each with its own counters; those named in `hung` do not answer.
+#[derive(Clone, Debug)]
+pub struct Routers {
+    pub routers: Vec<(String, Router)>,
+    pub hung: Vec<usize>,
+}
+
+impl Routers {
+    pub fn new(count: usize, router: &Router) -> Self {
+        Self { routers: (0..count).map(|index| (format!("r{index:03}:8000/metrics"), router.clone())).collect(), hung: Vec::new() }
+    }
+
+    pub fn readings(&self) -> Vec<(&str, Reading)> {
+        let reading = |index: usize, router: &Router| if self.hung.contains(&index) { failed() } else { router.reading() };
+        self.routers.iter().enumerate().map(|(index, (name, router))| (name.as_str(), reading(index, router))).collect()
+    }
+
+    /// Rounds every 5 s after `from` up to `to`; router `i` serves `rates[i % rates.len()]` requests a second.
+    pub fn drive(&mut self, world: &mut World, from: f64, to: f64, rates: &[f64]) -> Plan {
+        let mut plan = None;
+        let rounds = ((to - from) / 5.0).round() as u32;
+        for round in 1..=rounds {
+            for (index, (_, router)) in self.routers.iter_mut().enumerate() {
+                router.serve(Served::typical(rates[index % rates.len()] * 5.0));
+            }
+            plan = Some(world.round(from + f64::from(round) * 5.0, self.readings()));
+        }
+        plan.unwrap()
+    }
+}
