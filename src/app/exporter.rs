@@ -59,8 +59,8 @@ struct ModelState {
 /// What one model did in a round: what recording needs to make the decision again.
 #[derive(Clone, Debug)]
 pub struct Round {
-    /// Index of the model in the configuration.
-    pub origin: usize,
+    /// The policy.
+    pub policy: Arc<ModelPolicy>,
     /// The input.
     pub input: ModelInput,
     /// The memory from before.
@@ -187,9 +187,7 @@ impl Exporter {
             let before = std::mem::take(&mut state.memory);
             let (plan, after, violations) = plan_checked(&input, &before, &state.policy, now);
             self.counters.lint_violations += violations.len() as u64;
-            events.extend(
-                violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }),
-            );
+            events.extend(violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }));
             tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
             if plan.decided {
                 self.decisions += 1;
@@ -199,7 +197,7 @@ impl Exporter {
             state.memory = after.clone();
             state.plan = Arc::new(plan);
             state.engines = engines_of(model, &state.policy, &by_target);
-            rounds.push(Round { origin: state.origin, input, before, after, plan: Arc::clone(&state.plan) });
+            rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
         self.targets = statuses(&config, &by_target);
         self.ready = true;
@@ -286,7 +284,9 @@ impl Exporter {
     fn free_of_collisions(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
         let taken: BTreeSet<&PoolId> = self.models.iter().flat_map(|state| state.policy.pools.iter()).map(|pool| &pool.pool).collect();
         match policy.pools.iter().find(|pool| taken.contains(&pool.pool)) {
-            Some(pool) => Err(format!("expected a pool name that no other model has, got {}; name the models in a configuration file", pool.pool)),
+            Some(pool) => {
+                Err(format!("expected a pool name that no other model has, got {}; name the models in a configuration file", pool.pool))
+            }
             None => Ok(policy),
         }
     }
@@ -297,7 +297,11 @@ impl Exporter {
             return;
         }
         let memory = Memory::restored(self.restored.remove(&key).unwrap_or_default());
-        let (plan, memory) = hold(&ModelInput { sources: Vec::new() }, memory, &policy, now, Reason::Baseline);
+        // Nothing was scraped yet, but every source is known: its counters start at 0.
+        let sources = self.config.models[origin].sources.iter();
+        let sources = sources.map(|source| SourceInput { source: source.source.clone(), discovery_failed: false, targets: Vec::new() });
+        let input = ModelInput { sources: sources.collect() };
+        let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
         let memory = Memory::restored(memory.pools);
         self.models.push(ModelState { origin, key, policy: Arc::new(policy), memory, plan: Arc::new(plan), engines: BTreeMap::new() });
     }

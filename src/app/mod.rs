@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod exporter;
 pub mod persist;
+pub mod recording;
 pub mod tally;
 pub mod watch;
 
@@ -166,7 +167,7 @@ impl Ticker {
         }
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
-            recorder.note(&rounds, reports, now, &self.effective, self.exporter.config());
+            recording::record(recorder, &rounds, reports, now, &self.effective);
         }
     }
 

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::exporter::{Exporter, StateKey};
 use crate::planner::memory::PoolMemory;
-use crate::state::{Loaded, StateFile};
+use crate::state::{Loaded, SaveError, StateFile};
 use crate::units::{ModelId, Moment, PoolId};
 
-/// Renewed timestamps alone are written this often; everything else at once.
+/// Renewed timestamps alone, and what could not be written, are written this often; every other change at once.
 const RENEWAL: Duration = Duration::from_secs(30);
 
 /// The content of the state file. Fields are added, never given a new meaning; learned parameters will stand beside `pools`.
@@ -38,53 +38,63 @@ pub struct KeptModel {
 #[derive(Debug)]
 pub struct Keeper {
     file: Option<Arc<StateFile>>,
-    written: Kept,
-    written_at: Duration,
-    busy: Arc<AtomicBool>,
+    /// What was last handed to the writer, and when.
+    handed: Kept,
+    handed_at: Duration,
+    writing: Arc<Writing>,
+}
+
+/// What the writer's thread tells the loop.
+#[derive(Debug, Default)]
+struct Writing {
+    busy: AtomicBool,
+    /// The last write did not succeed, so that what was handed over is not on disk.
+    failed: AtomicBool,
 }
 
 impl Keeper {
     /// Opens the state file, if one is configured, and reads what a former process left.
     pub fn open(path: Option<PathBuf>, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
-        let file = path.map(StateFile::open);
         let mut restored = BTreeMap::new();
-        if let Some(file) = &file {
+        let file = path.map(|path| {
+            let file = StateFile::open(&path);
+            let path = path.display();
             if !file.is_writer() {
-                tracing::warn!(path = %file.path().display(), "another process keeps this state file; it is read once and not written");
+                tracing::warn!(%path, "another process keeps this state file; it is read now and written once the other ends");
             }
             match file.load::<Kept>() {
-                Loaded::Nothing => tracing::info!(path = %file.path().display(), "no state yet"),
-                Loaded::Ignored(problem) => tracing::warn!(path = %file.path().display(), "state ignored: {problem}"),
-                Loaded::State(kept) => restored = usable(kept, now),
+                Loaded::Nothing => tracing::info!(%path, "no state yet"),
+                Loaded::Ignored(problem) => tracing::warn!(%path, "state ignored: {problem}"),
+                Loaded::State(saved) => restored = usable(saved, now),
             }
-        }
-        let keeper = Self { file: file.map(Arc::new), written: Kept::default(), written_at: Duration::ZERO, busy: Arc::default() };
+            file
+        });
+        let keeper = Self { file: file.map(Arc::new), handed: Kept::default(), handed_at: Duration::ZERO, writing: Arc::default() };
         (keeper, restored)
     }
 
     /// Writes if something changed, on a thread of its own: a volume that hangs must not stop the planning.
     pub fn keep(&mut self, exporter: &Exporter, now: Moment) {
-        let Some(file) = self.file.as_ref().filter(|file| file.is_writer()) else { return };
+        let Some(file) = &self.file else { return };
         let kept = kept(exporter);
-        let only_renewed = without_times(&kept) == without_times(&self.written);
-        if kept == self.written || (only_renewed && now.monotonic.saturating_sub(self.written_at) < RENEWAL) {
+        let waited = now.monotonic.saturating_sub(self.handed_at) >= RENEWAL;
+        let changed = without_times(&kept) != without_times(&self.handed);
+        let due = changed || (waited && (kept != self.handed || self.writing.failed.load(Ordering::Acquire)));
+        if !due || self.writing.busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        if self.busy.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        self.written.clone_from(&kept);
-        self.written_at = now.monotonic;
-        let (file, busy) = (Arc::clone(file), Arc::clone(&self.busy));
+        self.handed.clone_from(&kept);
+        self.handed_at = now.monotonic;
+        let (file, writing) = (Arc::clone(file), Arc::clone(&self.writing));
         tokio::task::spawn_blocking(move || {
-            write(&file, &kept);
-            busy.store(false, Ordering::Release);
+            writing.failed.store(!write(&file, &kept), Ordering::Release);
+            writing.busy.store(false, Ordering::Release);
         });
     }
 
     /// Writes once more before the process ends, within a second.
     pub async fn finish(self, exporter: &Exporter) {
-        let Some(file) = self.file.filter(|file| file.is_writer()) else { return };
+        let Some(file) = self.file else { return };
         let kept = kept(exporter);
         let writing = tokio::task::spawn_blocking(move || write(&file, &kept));
         if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
@@ -93,10 +103,13 @@ impl Keeper {
     }
 }
 
-fn write(file: &StateFile, kept: &Kept) {
-    if let Err(error) = file.save(kept) {
-        tracing::error!(path = %file.path().display(), "state not written: {error}");
+fn write(file: &StateFile, kept: &Kept) -> bool {
+    match file.save(kept) {
+        Ok(()) => return true,
+        Err(error @ SaveError::Locked { .. }) => tracing::debug!("state not written: {error}"),
+        Err(error) => tracing::error!("state not written: {error}"),
     }
+    false
 }
 
 fn kept(exporter: &Exporter) -> Kept {

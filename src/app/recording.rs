@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use super::exporter::Round;
-use crate::planner::input::{ModelPolicy, Reading};
+use crate::planner::input::Reading;
 use crate::record::{DecisionRecord, RecordedPage, RecordedSource, RecordedTarget, Recorder, Recording};
 use crate::scrape::report::TargetReport;
 use crate::units::{Moment, TargetId};
 
 /// Records the decisions among `rounds`, and keeps the pages with which windows begin. A full disk costs the recording and nothing else.
-pub fn record(recorder: &mut Recorder, rounds: &[(Round, &ModelPolicy)], reports: &[TargetReport], now: Moment, effective: &str) {
+pub fn record(recorder: &mut Recorder, rounds: &[Round], reports: &[TargetReport], now: Moment, effective: &str) {
     let by_target: BTreeMap<&TargetId, &TargetReport> = reports.iter().map(|report| (&report.target, report)).collect();
-    for (round, policy) in rounds.iter().filter(|(round, _)| round.plan.decided) {
-        let recording = assemble(recorder, round, policy, &by_target, now, effective);
+    for round in rounds.iter().filter(|round| round.plan.decided) {
+        let recording = assemble(recorder, round, &by_target, now, effective);
         match recorder.write(&recording) {
             Ok(folder) => tracing::debug!(folder = %folder.display(), "decision recorded"),
             Err(error) => tracing::error!("decision not recorded: {error}"),
@@ -30,19 +30,12 @@ pub fn record(recorder: &mut Recorder, rounds: &[(Round, &ModelPolicy)], reports
 }
 
 /// The targets whose windows begin, and when.
-fn beginnings<'a>(rounds: &'a [(Round, &ModelPolicy)]) -> impl Iterator<Item = (&'a TargetId, std::time::Duration)> {
-    let targets = rounds.iter().flat_map(|(round, _)| &round.after.sources).flat_map(|source| &source.targets);
+fn beginnings(rounds: &[Round]) -> impl Iterator<Item = (&TargetId, std::time::Duration)> {
+    let targets = rounds.iter().flat_map(|round| &round.after.sources).flat_map(|source| &source.targets);
     targets.filter_map(|(target, window)| Some((target, window.first.as_ref()?.at)))
 }
 
-fn assemble(
-    recorder: &Recorder,
-    round: &Round,
-    policy: &ModelPolicy,
-    reports: &BTreeMap<&TargetId, &TargetReport>,
-    now: Moment,
-    effective: &str,
-) -> Recording {
+fn assemble(recorder: &Recorder, round: &Round, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment, effective: &str) -> Recording {
     let engine = |target: &TargetId| {
         let scraped = reports.get(target).and_then(|report| report.outcome.as_ref().ok());
         scraped.map(|scraped| scraped.engine.to_owned()).unwrap_or_default()
@@ -73,15 +66,17 @@ fn assemble(
     Recording {
         record: DecisionRecord {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: policy.model.clone(),
+            model: round.policy.model.clone(),
             moment: now,
             sources: sources.collect(),
         },
         config: effective.to_owned(),
-        policy: policy.clone(),
+        policy: (*round.policy).clone(),
         memory: round.before.clone(),
         plan: (*round.plan).clone(),
         before: before.collect(),
-        after: after.filter(|page| round.input.sources.iter().any(|source| source.targets.iter().any(|t| t.target == page.target))).collect(),
+        after: after
+            .filter(|page| round.input.sources.iter().any(|source| source.targets.iter().any(|t| t.target == page.target)))
+            .collect(),
     }
 }

@@ -267,9 +267,9 @@ mod tests {
 
     #[test]
     fn reads_the_recommendation_from_the_page_of_one_pool() {
-        let page = "# HELP inference_planner_recommended_replicas x\n# TYPE inference_planner_recommended_replicas gauge\ninference_planner_recommended_replicas 5\n";
+        let page = "# HELP wanted x\n# TYPE wanted gauge\nwanted 5\n";
         assert_eq!(recommended(page), Some(Replicas(5)));
-        assert_eq!(recommended("inference_planner_recommended_replicas 3.0"), Some(Replicas(3)));
+        assert_eq!(recommended("wanted 3.0"), Some(Replicas(3)));
         for text in ["", "# only a comment\n", "name NaN", "name 1.5", "name -1", "name"] {
             assert_eq!(recommended(text), None, "{text:?}");
         }

@@ -1,14 +1,52 @@
 //! What did the user ask for? Text in; a checked configuration, or the list of all problems, out. Pure.
 //!
-//! This file holds what the program uses: resolved, checked, with units.
+//! This file holds what the program uses: resolved, checked, with units. It is made in two phases, because the file names other files:
+//!
+//! 1. [`read`] takes the text of the file, the variables and the flags, and checks all that needs no other file;
+//! 2. the caller reads [`Draft::files`], and [`Draft::finish`] gives the [`Loaded`] configuration or all problems of all files.
+//!
+//! | file | question |
+//! |---|---|
+//! | `schema` | which keys exist: the one table |
+//! | `tree` | what does the text say, and where |
+//! | `layers`, `flags` | which of defaults, file, variables and flags wins |
+//! | `check`, `scalar` | is each value of its kind |
+//! | `resolve` | what do the values mean together |
+//! | `profile`, `overrides` | what do the files say that it names |
+//! | `load` | the two phases |
+//! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
+mod check;
+mod effective;
+mod flags;
+mod layers;
+mod load;
+mod names;
+mod overrides;
+mod problem;
+pub mod profile;
+mod reference;
+mod resolve;
+mod scalar;
+mod schema;
+mod tree;
+
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use flags::Flags;
+pub use load::{Draft, Inputs, Loaded, read};
+pub use names::pool_name;
+pub use problem::Problem;
+pub use reference::render as reference;
+pub use scalar::{parse_millis_flag, parse_seconds_flag};
+pub use tree::SourceText;
+
 use crate::engines::Engine;
-use crate::planner::input::{ModelPolicy, SourceId};
-use crate::units::{ModelId, TargetId};
+use crate::planner::input::{ModelPolicy, Pin, SourceId};
+use crate::units::{ModelId, PoolId, TargetId};
 
 /// A checked configuration. One immutable snapshot serves a whole tick.
 #[derive(Clone, Debug)]
@@ -70,6 +108,44 @@ pub struct ModelConfig {
     pub sources: Vec<SourceConfig>,
     /// The policy. With [`ModelSelector::Any`] its model and pool names are placeholders until [`ModelConfig::policy_for`] fills them in.
     pub policy: ModelPolicy,
+    /// With [`ModelSelector::Any`]: the operator's pins, for pools whose names appear with their model. Empty otherwise: the policy has them.
+    pub pins: BTreeMap<PoolId, Pin>,
+}
+
+impl ModelConfig {
+    /// The policy of one model: with [`ModelSelector::Named`] the configured one, with [`ModelSelector::Any`] the pattern with its names
+    /// filled in. The caller sees to it that no two models get pools of the same name ([`shared_pool`]).
+    ///
+    /// An error where the configuration plans another model, or the name gives no legal pool name.
+    pub fn policy_for(&self, model: &ModelId) -> Result<ModelPolicy, String> {
+        match &self.selector {
+            ModelSelector::Named(name) if name == model => Ok(self.policy.clone()),
+            ModelSelector::Named(name) => Err(format!("expected model {:?}, got {:?}", name.as_str(), model.as_str())),
+            ModelSelector::Any => {
+                let mut policy = self.policy.clone();
+                policy.model = model.clone();
+                for pool in &mut policy.pools {
+                    pool.pool = pool_name(model, pool.role)?;
+                    // Which pool a pin means is only known now; one outside this pool's limits does not count.
+                    pool.pin = self.pins.get(&pool.pool).filter(|pin| pool.limits.clamp(pin.replicas) == pin.replicas).cloned();
+                }
+                Ok(policy)
+            }
+        }
+    }
+}
+
+/// The first pool name that two policies share, with both models: their series could not be told apart.
+pub fn shared_pool<'a>(policies: impl IntoIterator<Item = &'a ModelPolicy>) -> Option<(&'a PoolId, &'a ModelId, &'a ModelId)> {
+    let mut seen: BTreeMap<&PoolId, &ModelId> = BTreeMap::new();
+    for policy in policies {
+        for pool in &policy.pools {
+            if let Some(first) = seen.insert(&pool.pool, &policy.model) {
+                return Some((&pool.pool, first, &policy.model));
+            }
+        }
+    }
+    None
 }
 
 /// Which samples a model's plan uses.

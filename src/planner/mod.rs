@@ -155,7 +155,9 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     // Only a process that has not seen a whole window yet is setting its baseline; later a short window comes from a clock step or a late round.
     let stale = memory.complete_window_seen || memory.window.is_some_and(|window| window.realigned);
     let unready = if stale { Reason::StaleWindow } else { Reason::Baseline };
-    if span < policy.shortest_first_window() {
+    // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
+    let shortest = policy.shortest_first_window().min(policy.interval.mul_f64(observe::WHOLE_SHARE));
+    if span < shortest {
         return (Decision::held(unready, None), Next::Extend);
     }
     if span > observe::longest_window(policy) {
@@ -164,7 +166,6 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     let Some(window) = observe::observe(memory, input, policy, now) else {
         return (Decision::held(unready, None), Next::Extend);
     };
-    // Two ticks are never exactly one interval apart; the same share as for a target's own window.
     let whole = span.as_secs_f64() >= observe::WHOLE_SHARE * policy.interval.as_secs_f64();
     (decide(memory, input, policy, &window, whole), Next::Begin { whole })
 }

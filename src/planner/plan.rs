@@ -297,6 +297,10 @@ pub struct PhaseState {
 /// Every intermediate of the envelope's arithmetic, so that a person can redo it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnvelopeTrace {
+    /// p: observed prefill replicas.
+    pub prefill_replicas: Replicas,
+    /// d: observed decode replicas.
+    pub decode_replicas: Replicas,
     /// GPUs of one prefill replica.
     pub prefill_gpus_per_replica: u32,
     /// GPUs of one decode replica.

@@ -1,5 +1,6 @@
-//! How do we show plans to people and programs? Plans as JSON and as HTML. Pure.
+//! How do we show plans to people and programs? Plans as JSON, as HTML and as text. Pure.
 
 pub mod explain;
 pub mod html;
 pub mod plans;
+pub mod text;

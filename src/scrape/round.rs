@@ -109,9 +109,9 @@ impl Scraper {
 
     /// Scrapes every target once: one report for each job, in the order of `jobs`.
     ///
-    /// Never fails, and ends within the longer of the interval and five quarters of the timeout. Times are spans since `origin`. With `keep_pages` the
-    /// reports hold the lines that were used. Dropping the future ends all requests. Needs a multi-threaded or current-thread tokio
-    /// runtime with time and I/O.
+    /// Never fails, and ends within the longer of the interval and five quarters of the timeout. Times are spans since `origin`. With
+    /// `keep_pages` the reports hold the lines that were used. Dropping the future ends all requests. Needs a tokio runtime with time and
+    /// I/O. Not meant to run twice at the same time: both rounds would have all places.
     pub async fn round(&self, jobs: &[Job], origin: std::time::Instant, keep_pages: bool) -> Vec<TargetReport> {
         let end = Instant::now() + self.longest;
         let (mut regular, mut suspects) = self.queues(jobs);
@@ -135,7 +135,9 @@ impl Scraper {
                     suspects.clear();
                     continue;
                 }
-                Ok(place) = Arc::clone(&places).acquire_owned(), if !regular.is_empty() => (regular.pop_front(), (place, Some(Arc::clone(&seats)))),
+                Ok(place) = Arc::clone(&places).acquire_owned(), if !regular.is_empty() => {
+                    (regular.pop_front(), (place, Some(Arc::clone(&seats))))
+                }
                 Ok(seat) = Arc::clone(&seats).acquire_owned(), if !suspects.is_empty() => (suspects.pop_front(), (seat, None)),
                 else => break,
             };

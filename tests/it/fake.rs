@@ -169,11 +169,14 @@ async fn connection(mut stream: TcpStream, behaviour: watch::Receiver<Behaviour>
     }
 }
 
-/// The head of a request with its empty line; `None` when the other side closes.
+/// The head of a request with its empty line; `None` when the other side closes or does not speak HTTP.
 async fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
+        if !head[0].is_ascii_alphabetic() {
+            return None;
+        }
     }
     Some(String::from_utf8_lossy(&head).into_owned())
 }

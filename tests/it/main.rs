@@ -1,5 +1,6 @@
 //! The one integration test binary.
 
+mod config;
 mod engines;
 mod export;
 mod exposition;
@@ -7,3 +8,5 @@ mod fake;
 mod scrape;
 mod server;
 mod simulator;
+mod state;
+mod tidy;

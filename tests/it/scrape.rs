@@ -30,7 +30,7 @@ const PAGE: &str = "# TYPE running gauge\nrunning{model=\"m\"} 3\nother 4\n";
 fn config() -> ScrapeConfig {
     ScrapeConfig {
         interval: Duration::from_millis(50),
-        timeout: Duration::from_secs(2),
+        timeout: Duration::from_secs(3),
         concurrency: 8,
         body_limit: 1 << 20,
         bytes_in_flight: 4 << 20,
@@ -352,7 +352,7 @@ async fn a_name_without_address_is_told_from_a_server_that_is_down() {
 async fn large_pages_share_a_small_budget_and_all_are_read() {
     // Sixteen pages of 800 kB each, with memory for two.
     let config = ScrapeConfig { bytes_in_flight: 2 << 20, concurrency: 16, ..patient() };
-    let mut page = PAGE.repeat(1);
+    let mut page = PAGE.to_owned();
     while page.len() < 800 << 10 {
         page.push_str("unused{label=\"some text that makes the page long\"} 1\n");
     }
@@ -371,6 +371,13 @@ async fn an_engine_that_panics_costs_its_target_only() {
     let broken = Job { engine: Some(&BROKEN), target: TargetId("broken".to_owned()), ..job(&server.url()) };
     let reports = round(&Scraper::new(&patient()).unwrap(), &[broken, job(&server.url())]).await;
     assert_eq!((kind(&reports[0]), kind(&reports[1])), (Some(FailureKind::Parse), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_tls_behind_an_https_url_is_a_connection_failure() {
+    let server = FakeServer::with_page(PAGE).await;
+    let reports = round(&Scraper::new(&patient()).unwrap(), &[job(&server.url().replace("http", "https")), job(&server.url())]).await;
+    assert_eq!((kind(&reports[0]), kind(&reports[1])), (Some(FailureKind::Connect), None), "{reports:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,6 +80,14 @@ impl<'a> EnvelopePolicy<'a> {
         (Replicas::ceil(waiting * observed.as_f64().max(1.0) / room), None)
     }
 
+    /// No number of copies makes one prompt's service faster.
+    fn prompt_state(&self, ttft: Seconds, service: Seconds, ratio: Ratio, queue_warning: Option<Warning>) -> PhaseState {
+        let target = self.policy.slo.ttft.get();
+        let alone = service.get() * ratio.get().min(1.0);
+        let attainable = queue_warning != Some(Warning::TtftBelowFloor) && alone <= target;
+        PhaseState { met: Some(ttft.get() <= target), attainable: Some(attainable) }
+    }
+
     fn decode(&self, demand: RequestsPerSecond, output: Tokens, point: OperatingPoint) -> Replicas {
         Replicas::ceil(demand.get() * output.get() / (point.point.per_gpu.get() * self.decode_gpus))
     }
@@ -125,9 +133,9 @@ impl Propose for EnvelopePolicy<'_> {
         if !point.fits {
             warnings.push(Warning::ItlBelowFloor);
         }
-        let service = prompt_point.latency.get() * prompt_ratio.get().min(1.0);
-        let slo = &self.policy.slo;
         let trace = EnvelopeTrace {
+            prefill_replicas: facts.prefill,
+            decode_replicas: facts.decode,
             prefill_gpus_per_replica: self.prefill_gpus as u32,
             decode_gpus_per_replica: self.decode_gpus as u32,
             request_duration_seconds: duration,
@@ -148,10 +156,7 @@ impl Propose for EnvelopePolicy<'_> {
             capacity_tokens_per_second_per_gpu: point.point.per_gpu,
             decode_budget: decode(supported),
         };
-        // A latency or length that drives the arithmetic out of the number range is not one that was measured.
-        let intermediates = [duration.get(), context.get(), in_flight.get(), prompt_ratio.get(), generation_ratio.get(), budget.get()];
-        let rates = [trace.prompt_tokens_per_second.get(), trace.generated_tokens_per_second.get()];
-        if !intermediates.iter().chain(&rates).all(|value| value.is_finite()) {
+        if !in_range(&trace, &[prompt_ratio, generation_ratio]) {
             return Err(Reason::LatencyAbsent);
         }
         let wishes = BTreeMap::from([
@@ -162,11 +167,8 @@ impl Propose for EnvelopePolicy<'_> {
         Ok(Proposal {
             wishes,
             latency_ratio: LatencyRatios { prompt: Some(prompt_ratio), generation: Some(generation_ratio) },
-            prompt: PhaseState {
-                met: Some(ttft.get() <= slo.ttft.get()),
-                attainable: Some(queue_warning != Some(Warning::TtftBelowFloor) && service <= slo.ttft.get()),
-            },
-            generation: PhaseState { met: Some(itl.get() <= slo.itl.get()), attainable: Some(point.fits) },
+            prompt: self.prompt_state(ttft, prompt_point.latency, prompt_ratio, queue_warning),
+            generation: PhaseState { met: Some(itl.get() <= self.policy.slo.itl.get()), attainable: Some(point.fits) },
             warnings,
             trace,
         })
@@ -191,6 +193,15 @@ impl Propose for EnvelopePolicy<'_> {
         };
         Estimates { current: at(facts.prefill, facts.decode), recommended: at(prefill, decode) }
     }
+}
+
+/// Whether the arithmetic stayed in the number range; a latency or length that drives it out was not measured but made up.
+fn in_range(trace: &EnvelopeTrace, ratios: &[Ratio]) -> bool {
+    let spans = [trace.request_duration_seconds, trace.effective_itl_budget_seconds].map(Seconds::get);
+    let rates = [trace.prompt_tokens_per_second, trace.generated_tokens_per_second].map(TokensPerSecond::get);
+    let loads = [trace.mean_context_tokens.get(), trace.in_flight_per_decode_replica.get()];
+    let ratios = ratios.iter().map(|ratio| ratio.get());
+    spans.into_iter().chain(rates).chain(loads).chain(ratios).all(f64::is_finite)
 }
 
 /// GPUs of one replica of a role: the pool's setting, else the profile's.

@@ -1,0 +1,38 @@
+//! `check`: is a configuration right? Every problem at once, before anything runs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::Failure;
+use super::load::load;
+use crate::config::Flags;
+
+/// Flags of `check`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The configuration: YAML, TOML or JSON
+    #[arg(value_name = "FILE", required_unless_present = "config")]
+    pub file: Option<PathBuf>,
+    /// The same as FILE
+    #[arg(long, conflicts_with = "file")]
+    pub config: Option<PathBuf>,
+    /// Print the configuration with defaults filled in and secrets hidden
+    #[arg(long)]
+    pub print_effective: bool,
+}
+
+/// Checks; problems go to standard error.
+pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let file = args.file.as_deref().or(args.config.as_deref());
+    let loaded = load(file, Flags::default())?;
+    for warning in &loaded.warnings {
+        eprintln!("warning: {warning}");
+    }
+    if args.print_effective {
+        print!("{}", loaded.effective);
+    } else {
+        let pools: usize = loaded.config.models.iter().map(|model| model.policy.pools.len()).sum();
+        println!("ok: {} models, {pools} pools, configuration {}", loaded.config.models.len(), loaded.config.hash);
+    }
+    Ok(ExitCode::SUCCESS)
+}

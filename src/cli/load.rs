@@ -1,0 +1,104 @@
+//! What did the user write, and where? Bytes of files, the environment and flags, for the pure configuration room.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::config::{self, Flags, Inputs, Loaded, Problem, SourceText};
+
+/// Where Kubernetes tells a pod its namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Variables that the configuration reads.
+const VARIABLE_PREFIX: &str = "INFERENCE_PLANNER__";
+
+/// Largest file that is read, bytes: a configuration is small, and a wrong path may lead to anything.
+const LARGEST_FILE: u64 = 16 << 20;
+
+/// The flags that describe one model, of `run` and `plan`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct ModelFlags {
+    /// Name of the model: selects the samples with that model label. Without it every model seen is planned
+    #[arg(long)]
+    pub model: Option<String>,
+    /// Dialect of the servers: auto, infera or vllm
+    #[arg(long)]
+    pub engine: Option<String>,
+    /// Set of values for the planner: infera
+    #[arg(long)]
+    pub preset: Option<String>,
+    /// Smallest recommendation of each pool [default: 1]
+    #[arg(long)]
+    pub min_replicas: Option<u32>,
+    /// Largest recommendation of each pool [default: 8]
+    #[arg(long)]
+    pub max_replicas: Option<u32>,
+    /// The measured profile, profile.json; means preset infera
+    #[arg(long)]
+    pub profile_results: Option<PathBuf>,
+    /// Objective for time to first token; a bare number is milliseconds [default: 500]
+    #[arg(long, value_parser = config::parse_millis_flag)]
+    pub ttft: Option<std::time::Duration>,
+    /// Objective for the time between tokens; a bare number is milliseconds [default: 50]
+    #[arg(long, value_parser = config::parse_millis_flag)]
+    pub itl: Option<std::time::Duration>,
+    /// Time between decisions; a bare number is seconds [default: 180]
+    #[arg(long, value_parser = config::parse_seconds_flag)]
+    pub adjustment_interval: Option<std::time::Duration>,
+}
+
+impl ModelFlags {
+    /// As the configuration room wants them.
+    pub fn flags(&self) -> Flags {
+        Flags {
+            model: self.model.clone(),
+            engine: self.engine.clone(),
+            preset: self.preset.clone(),
+            min_replicas: self.min_replicas,
+            max_replicas: self.max_replicas,
+            profile_results: self.profile_results.clone(),
+            ttft: self.ttft,
+            itl: self.itl,
+            adjustment_interval: self.adjustment_interval,
+            ..Flags::default()
+        }
+    }
+}
+
+/// Reads the configuration file, if there is one, the environment, and every file that they name.
+pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
+    let file = match file {
+        None => None,
+        Some(path) => {
+            let text = text_of(path).map_err(|error| vec![Problem::of_file(path, format!("cannot be read: {error}"))])?;
+            Some(SourceText { path: path.to_owned(), text })
+        }
+    };
+    let draft = config::read(Inputs { file, env: environment(), flags, own_namespace: own_namespace() });
+    let mut files = BTreeMap::new();
+    for path in draft.files() {
+        match text_of(path) {
+            Ok(text) => drop(files.insert(path.clone(), Ok(text))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => drop(files.insert(path.clone(), Err(error.to_string()))),
+        }
+    }
+    draft.finish(&files)
+}
+
+fn text_of(path: &Path) -> std::io::Result<String> {
+    let size = std::fs::metadata(path)?.len();
+    if size > LARGEST_FILE {
+        return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes, got {size}")));
+    }
+    std::fs::read_to_string(path)
+}
+
+fn environment() -> Vec<(String, String)> {
+    let variables = std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    variables.filter(|(key, _)| key.starts_with(VARIABLE_PREFIX)).collect()
+}
+
+fn own_namespace() -> Option<String> {
+    let namespace = std::fs::read_to_string(NAMESPACE_FILE).ok()?;
+    Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
+}

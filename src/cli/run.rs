@@ -1,0 +1,136 @@
+//! `run`, the service, and how `demo` starts the same service beside its servers.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use super::Failure;
+use super::demo::{self, DemoOptions};
+use super::load::{ModelFlags, load};
+use crate::app::{self, Loader, Options, Running};
+use crate::config::{Flags, Loaded};
+
+/// Flags of `run`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// The configuration: YAML, TOML or JSON
+    #[arg(long)]
+    pub config: Option<PathBuf>,
+    /// Page of a server to scrape, once for each server; not a load balancer
+    #[arg(long = "metrics-url")]
+    pub metrics_urls: Vec<String>,
+    /// The model, where no configuration file describes it.
+    #[command(flatten)]
+    pub model: ModelFlags,
+    /// Address to listen on
+    #[arg(long)]
+    pub listen: Option<String>,
+    /// Where recommendations survive a restart
+    #[arg(long)]
+    pub state_file: Option<PathBuf>,
+    /// Record every decision below this directory, for `plan --replay`
+    #[arg(long)]
+    pub record: Option<PathBuf>,
+}
+
+impl RunArgs {
+    fn flags(&self) -> Flags {
+        Flags {
+            metrics_urls: self.metrics_urls.clone(),
+            listen: self.listen.clone(),
+            state_file: self.state_file.clone(),
+            ..self.model.flags()
+        }
+    }
+}
+
+/// Runs until a signal.
+pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+    if args.config.is_none() && args.metrics_urls.is_empty() {
+        return Err(Failure::Usage("expected --config FILE, or --metrics-url URL with flags that describe one model".to_owned()));
+    }
+    let (record, without_file) = (args.record.clone(), args.config.is_none());
+    let loader: Loader = Arc::new(move || load(args.config.as_deref(), args.flags()));
+    let loaded = loader()?;
+    let limits = without_file.then(|| limits(&loaded));
+    runtime()?.block_on(async {
+        let running = app::start(loaded, Options { loader, record }).await?;
+        if let Some(limits) = limits {
+            tracing::info!("{limits}");
+        }
+        serve(running).await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// With flags alone the limits are nobody's decision until they are shown.
+fn limits(loaded: &Loaded) -> String {
+    let pools = loaded.config.models.iter().flat_map(|model| &model.policy.pools);
+    let texts = pools.map(|pool| format!("{} {} to {}", pool.role, pool.limits.min(), pool.limits.max()));
+    format!("replica limits: {}; change them with --min-replicas and --max-replicas", texts.collect::<Vec<_>>().join(", "))
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    // Two threads are enough for thousands of targets, and keep an idle exporter small on a host with many cores.
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the runtime")
+}
+
+async fn serve(mut running: Running) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let reload = running.reload();
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => {
+                let (answer, _result) = oneshot::channel();
+                // A full queue already holds a reload that will read the same files.
+                let _full = reload.try_send(answer);
+            }
+            error = running.failed() => return Err(error),
+        }
+    }
+    tracing::info!("stopping");
+    running.stop().await
+}
+
+/// Runs the demonstration.
+pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
+    runtime()?.block_on(async {
+        let folder = std::env::temp_dir().join(format!("inference-planner-demo-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let (keep, kept) = oneshot::channel();
+        let result = demo::run(options, |config| start_beside(config, folder.clone(), keep)).await;
+        if let Ok(running) = kept.await {
+            running.stop().await?;
+        }
+        // What is left of a demonstration is in nobody's way.
+        let _left = std::fs::remove_dir_all(&folder);
+        result
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start_beside(config: demo::DemoConfig, folder: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
+    let file = folder.join("config.yaml");
+    std::fs::write(&file, config.yaml).context("write the demonstration's configuration")?;
+    std::fs::write(folder.join(demo::PROFILE_FILE), config.profile_json).context("write the demonstration's profile")?;
+    let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()));
+    let loaded = loader().map_err(|problems| {
+        anyhow::anyhow!(
+            "the demonstration's configuration has problems: {}",
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        )
+    })?;
+    let running = app::start(loaded, Options { loader, record: None }).await?;
+    let addr = running.addr;
+    // The receiver lives in `demo` until the demonstration ends.
+    let _ended = keep.send(running);
+    Ok(addr)
+}

@@ -1,0 +1,139 @@
+//! What is in force, defaults included? The configuration as YAML that loads again to the same configuration. Shows no secret.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use super::resolve::text;
+use super::{Config, ModelConfig, ModelSelector, SourceConfig, names, scalar};
+use crate::planner::input::{GrowthRule, PoolPolicy, ReplicasFrom, SourceId};
+use crate::units::{Positive, Seconds};
+
+/// Lines at growing depth.
+struct Yaml(String);
+
+impl Yaml {
+    fn line(&mut self, depth: usize, text: impl Display) {
+        self.0.push_str(&format!("{:width$}{text}\n", "", width = depth * 2));
+    }
+}
+
+/// Renders a configuration; `profiles` are the paths of the models' profiles, in order.
+pub(super) fn render(config: &Config, profiles: &[&Path]) -> String {
+    let mut yaml = Yaml(String::new());
+    yaml.line(0, "server:");
+    yaml.line(1, format_args!("listen: {}", quoted(&config.server.listen.to_string())));
+    yaml.line(1, format_args!("enable_lifecycle: {}", config.server.enable_lifecycle));
+    yaml.line(0, "scrape:");
+    let scrape = &config.scrape;
+    yaml.line(1, format_args!("interval: {}", text(scrape.interval)));
+    yaml.line(1, format_args!("timeout: {}", text(scrape.timeout)));
+    yaml.line(1, format_args!("concurrency: {}", scrape.concurrency));
+    yaml.line(1, format_args!("body_limit: {}", scalar::bytes_text(scrape.body_limit as u64)));
+    yaml.line(1, format_args!("bytes_in_flight: {}", scalar::bytes_text(scrape.bytes_in_flight as u64)));
+    if let Some(proxy) = &scrape.proxy {
+        yaml.line(1, format_args!("proxy: {}", quoted(&scalar::hide_userinfo(proxy))));
+    }
+    for (key, path) in [("state_file", &config.state_file), ("overrides_file", &config.overrides_file)] {
+        if let Some(path) = path {
+            yaml.line(0, format_args!("{key}: {}", quoted(&path.to_string_lossy())));
+        }
+    }
+    yaml.line(0, format_args!("max_target_series: {}", config.max_target_series));
+    yaml.line(0, "models:");
+    for (model, profile) in config.models.iter().zip(profiles) {
+        render_model(&mut yaml, model, profile);
+    }
+    yaml.0
+}
+
+fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: &Path) {
+    let policy = &model.policy;
+    let name = match &model.selector {
+        ModelSelector::Named(name) => name.as_str(),
+        ModelSelector::Any => names::ANY,
+    };
+    yaml.line(1, format_args!("- name: {}", quoted(name)));
+    yaml.line(2, format_args!("target_namespace: {}", quoted(&model.target_namespace)));
+    yaml.line(2, format_args!("mode: {}", policy.mode.as_str()));
+    yaml.line(2, format_args!("engine: {}", model.engine.map_or("auto", |engine| engine.name)));
+    let (ttft, itl, statistic) = (millis(policy.slo.ttft), millis(policy.slo.itl), policy.slo.statistic.as_str());
+    let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
+    if policy.slo.explicit {
+        yaml.line(2, slo);
+    } else {
+        // An objective that is written counts as given: this one must stay unwritten.
+        yaml.line(2, format_args!("# {slo}  (not written; taken from preset {})", policy.preset.as_str()));
+    }
+    yaml.line(2, "planner:");
+    yaml.line(3, format_args!("preset: {}", policy.preset.as_str()));
+    yaml.line(3, format_args!("profile: {}", quoted(&profile.to_string_lossy())));
+    yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
+    yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
+    yaml.line(3, format_args!("correction: {}", policy.correction));
+    let GrowthRule::TimesObserved(growth) = policy.growth;
+    yaml.line(3, format_args!("growth: {growth}"));
+    if let Some(traffic) = model.sources.iter().find(|source| source.source == SourceId::Traffic) {
+        yaml.line(2, "traffic:");
+        render_targets(yaml, 3, traffic);
+    }
+    yaml.line(2, "pools:");
+    for pool in &policy.pools {
+        let source = model.sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone()));
+        render_pool(yaml, pool, source, model.selector == ModelSelector::Any);
+    }
+}
+
+fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>, any: bool) {
+    if any {
+        yaml.line(3, format_args!("- role: {}", pool.role));
+    } else {
+        yaml.line(3, format_args!("- name: {}", quoted(pool.pool.as_str())));
+        yaml.line(4, format_args!("role: {}", pool.role));
+    }
+    if let Some(gpus) = pool.gpus_per_replica {
+        yaml.line(4, format_args!("gpus_per_replica: {gpus}"));
+    }
+    yaml.line(4, format_args!("min_replicas: {}", pool.limits.min()));
+    yaml.line(4, format_args!("max_replicas: {}", pool.limits.max()));
+    if let Some(source) = source {
+        render_targets(yaml, 4, source);
+    }
+    let from = match pool.replicas_from {
+        ReplicasFrom::Metric => "metric",
+        ReplicasFrom::Targets => "targets",
+    };
+    yaml.line(4, format_args!("replicas_from: {from}"));
+    yaml.line(4, format_args!("targets_per_replica: {}", pool.targets_per_replica));
+}
+
+fn render_targets(yaml: &mut Yaml, depth: usize, source: &SourceConfig) {
+    yaml.line(depth, "targets:");
+    yaml.line(depth + 1, "static:");
+    for target in &source.targets {
+        yaml.line(depth + 2, format_args!("- {}", quoted(&target.url)));
+    }
+}
+
+/// A latency objective as a duration. It came from one, so that whole nanoseconds give it back exactly.
+fn millis(objective: Positive) -> String {
+    let nanos = (Seconds(objective.get()).get() * 1e9).round();
+    // In range: objectives are at most 366 days, which is 3e16 ns.
+    text(std::time::Duration::from_nanos(nanos as u64))
+}
+
+/// A text in double quotes, which YAML reads as text whatever it holds.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            ' '..='~' => quoted.push(c),
+            c if c.is_alphanumeric() => quoted.push(c),
+            c => quoted.push_str(&format!("\\U{:08X}", u32::from(c))),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

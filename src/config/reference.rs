@@ -1,0 +1,89 @@
+//! Which keys may a file hold, in words? The reference, rendered from the table; `README.md` in this folder is its text.
+
+use std::fmt::Write as _;
+
+use super::check;
+use super::layers;
+use super::schema::{Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
+
+const INTRODUCTION: &str = "\
+# The configuration
+
+This page is made from the table in `schema.rs`; do not edit it. `UPDATE_REFERENCES=1 cargo test --test it config` writes it anew.
+
+A configuration file is YAML (`.yaml`, `.yml`), TOML (`.toml`) or JSON (`.json`).
+Values come from four layers, the later winning: defaults, the file, environment variables, flags.
+`inference-planner-exporter check --config FILE` prints every problem at once, with file, line, column and key.
+
+- A duration is written with its unit: `500ms`, `5s`, `1m 30s`. A bare number is refused; on flags it is milliseconds for `--ttft` and `--itl`, and seconds for intervals.
+- A relative path in the file starts at the file's folder; in a variable or flag, where the process runs.
+- A key that is not in the tables below is refused, and so is a key that is written twice.
+- A section without content (`slo:` alone) counts as not written.
+- Credentials in target URLs are not supported.
+
+";
+
+const OVERRIDES: &str = "\
+## The overrides file
+
+A list of pins, in the file that `overrides_file` names. A pin is published from the first round on, without any scrape, and never expires before `until`.
+A file that does not exist pins nothing, so that it can be created when it is needed; one that cannot be read or has problems is refused as a whole.
+
+```yaml
+- { pool: qwen3-8b-decode, replicas: 6, until: \"2026-01-31T18:00:00+02:00\", reason: \"launch\" }
+```
+
+";
+
+const PROFILE: &str = "\
+## The profile
+
+`planner.profile` names a profile.json: a prompt curve (`prefill`: `isl`, `ttft_ms`, `thpt_per_gpu`) and a generation surface (`decode`: `kv_usage`, `context_length`, `itl_ms`, `thpt_per_gpu`, `max_kv_tokens`), with `prefill_engine_num_gpu` and `decode_engine_num_gpu` (1 if absent).
+Every series is complete, finite and positive, axes strictly increase, the surface is a full rectangle; a problem names the cell. Unknown keys are skipped, and a number may stand in quotes.
+";
+
+/// The text of `README.md`.
+pub fn render() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page.push_str("## Keys\n\n");
+    table(&mut page, KEYS);
+    page.push_str("\n## Environment variables\n\nThe name is the key's path in capitals, parts joined by two underscores. No variable sets a list.\n\n");
+    for path in layers::open_to_variables() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "- `{}`", layers::variable(path));
+    }
+    page.push('\n');
+    page.push_str(OVERRIDES);
+    table(&mut page, OVERRIDE_KEYS);
+    page.push('\n');
+    page.push_str(PROFILE);
+    page.push_str("\n## Known names that this version does not support yet\n\n");
+    for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::Later)) {
+        let _ = writeln!(page, "- `{}`", key.path);
+    }
+    for key in KEYS {
+        if let Kind::Choice(_, later) = key.kind {
+            for name in later {
+                let _ = writeln!(page, "- `{}: {name}`", key.path);
+            }
+        }
+    }
+    page
+}
+
+fn table(page: &mut String, keys: &[Key]) {
+    page.push_str("| key | value | default | meaning |\n|---|---|---|---|\n");
+    for key in keys.iter().filter(|key| !matches!(key.kind, Kind::Later)) {
+        let value = match key.kind {
+            Kind::Section => String::new(),
+            kind => check::expected(kind),
+        };
+        let default = match key.fallback {
+            Fallback::Required => "required".to_owned(),
+            Fallback::Value(text) => format!("`{text}`"),
+            Fallback::Derived(sentence) => sentence.to_owned(),
+        };
+        let path = if key.path.is_empty() { "(the file)".to_owned() } else { format!("`{}`", key.path) };
+        let _ = writeln!(page, "| {path} | {value} | {default} | {} |", key.doc);
+    }
+}

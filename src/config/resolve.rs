@@ -1,0 +1,396 @@
+//! What do the checked values mean together? Every rule that needs more than one key, and the models as far as they can be built
+//! without reading another file.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::check::Values;
+use super::layers::Layer;
+use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, names, scalar, schema};
+use crate::engines::{self, Engine};
+use crate::planner::input::{GrowthRule, Limits, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::units::{ModelId, PoolId, Positive, Replicas, Role, Seconds, TargetId};
+
+/// Shortest default of `hold_for`: ten minutes bridge a restart of the targets.
+const SHORTEST_HOLD: Duration = Duration::from_secs(600);
+/// A recommendation must outlive this many decisions, so that one missed window never drops it.
+const HOLD_INTERVALS: u32 = 3;
+
+/// All but the models. Values that were refused stand at their defaults until the problems are reported.
+pub(super) struct Settings {
+    pub server: Option<ServerConfig>,
+    pub scrape: Option<ScrapeConfig>,
+    pub state_file: Option<PathBuf>,
+    pub overrides_file: Option<PathBuf>,
+    pub max_target_series: usize,
+}
+
+/// One model before its profile is read. `None` stands for a value that has a problem.
+pub(super) struct ModelDraft {
+    /// `models[0]`.
+    pub key: String,
+    pub selector: Option<ModelSelector>,
+    pub target_namespace: Option<String>,
+    pub engine: Option<&'static Engine>,
+    pub mode: Mode,
+    pub preset: Option<Preset>,
+    pub profile: Option<PathBuf>,
+    pub slo: Option<Slo>,
+    pub interval: Option<Duration>,
+    pub hold_for: Option<Duration>,
+    pub correction: bool,
+    pub growth: Option<GrowthRule>,
+    pub sources: Vec<SourceConfig>,
+    pub pools: Vec<PoolDraft>,
+}
+
+/// One pool before its model's profile is read.
+pub(super) struct PoolDraft {
+    /// `models[0].pools[1]`.
+    pub key: String,
+    pub pool: Option<PoolId>,
+    pub role: Option<Role>,
+    pub gpus_per_replica: Option<NonZeroU32>,
+    pub limits: Option<Limits>,
+    pub replicas_from: ReplicasFrom,
+    pub targets_per_replica: NonZeroU32,
+}
+
+/// The settings outside models. Relative paths in the file start at `folder`.
+pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
+    let server = values.address("server.listen").zip(values.switch("server.enable_lifecycle"));
+    let (interval, timeout) = (values.span("scrape.interval"), values.span("scrape.timeout"));
+    if let (Some(interval), Some(timeout)) = (interval, timeout)
+        && timeout > interval
+    {
+        let hint = if values.is_written("scrape.timeout") { "" } else { "; write a shorter scrape.timeout as well" };
+        let (timeout, interval) = (text(timeout), text(interval));
+        values.problem("scrape.timeout", format!("expected at most scrape.interval ({interval}), got {timeout}{hint}"));
+    }
+    let (body, in_flight) = (values.count("scrape.body_limit"), values.count("scrape.bytes_in_flight"));
+    if let (Some(body), Some(in_flight)) = (body, in_flight)
+        && in_flight < body
+    {
+        let (body, in_flight) = (scalar::bytes_text(body), scalar::bytes_text(in_flight));
+        values.problem("scrape.bytes_in_flight", format!("expected at least scrape.body_limit ({body}), got {in_flight}"));
+    }
+    let concurrency = values.count("scrape.concurrency");
+    let proxy = values.text("scrape.proxy");
+    let scrape = (|| {
+        Some(ScrapeConfig {
+            interval: interval?,
+            timeout: timeout?,
+            concurrency: size(concurrency?),
+            body_limit: size(body?),
+            bytes_in_flight: size(in_flight?),
+            proxy,
+        })
+    })();
+    Settings {
+        server: server.map(|(listen, enable_lifecycle)| ServerConfig { listen, enable_lifecycle }),
+        scrape,
+        state_file: path(values, "state_file", folder),
+        overrides_file: path(values, "overrides_file", folder),
+        max_target_series: values.count("max_target_series").map_or(0, size),
+    }
+}
+
+/// All models, with the rules that hold across them.
+pub(super) fn models(values: &mut Values, folder: &Path, own_namespace: &str, scrape_interval: Option<Duration>) -> Vec<ModelDraft> {
+    let count = values.len("models");
+    if count == 0 && values.is_written("models") && !values.is_wrong("models") {
+        values.problem("models", "expected at least one model, got none");
+    }
+    let mut drafts = Vec::with_capacity(count);
+    for key in (0..count).map(|index| format!("models[{index}]")) {
+        if !values.is_wrong(&key) {
+            drafts.push(model(values, &key, folder, own_namespace, scrape_interval));
+        }
+    }
+    names_are_unique(values, &drafts);
+    targets_agree(values, &drafts);
+    drafts
+}
+
+fn names_are_unique(values: &mut Values, drafts: &[ModelDraft]) {
+    let mut models: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut pools: BTreeMap<&str, &str> = BTreeMap::new();
+    for draft in drafts {
+        match &draft.selector {
+            Some(ModelSelector::Any) if drafts.len() > 1 => {
+                values.problem(&format!("{}.name", draft.key), "a model named \"*\" takes every model: it must be the only one");
+            }
+            Some(ModelSelector::Named(name)) => {
+                if let Some(first) = models.insert(name.as_str(), &draft.key) {
+                    let message = format!("expected a name of its own, got {:?} as in {first}", name.as_str());
+                    values.problem(&format!("{}.name", draft.key), message);
+                }
+            }
+            _ => {}
+        }
+        for pool in &draft.pools {
+            let Some(name) = &pool.pool else { continue };
+            if let Some(first) = pools.insert(name.as_str(), &pool.key) {
+                let message = format!("expected a name of its own in the whole exporter, got {:?} as in {first}", name.as_str());
+                values.problem(&format!("{}.name", pool.key), message);
+            }
+        }
+    }
+}
+
+/// One name, one URL: else a target's series would mix two endpoints.
+fn targets_agree(values: &mut Values, drafts: &[ModelDraft]) {
+    let mut urls: BTreeMap<&TargetId, &str> = BTreeMap::new();
+    for draft in drafts {
+        for target in draft.sources.iter().flat_map(|source| &source.targets) {
+            let first = urls.entry(&target.target).or_insert(&target.url);
+            if *first != target.url {
+                let message = format!("target {} is written as {first} and as {}; write one of them everywhere", target.target, target.url);
+                values.problem(&draft.key, message);
+            }
+        }
+    }
+}
+
+fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scrape_interval: Option<Duration>) -> ModelDraft {
+    let at = |name: &str| format!("{key}.{name}");
+    let selector = values.text(&at("name")).map(|name| match name.as_str() {
+        names::ANY => ModelSelector::Any,
+        name => ModelSelector::Named(ModelId::from(name)),
+    });
+    let namespace = values.text(&at("target_namespace"));
+    let engine = values.text(&at("engine")).and_then(|name| engines::by_name(&name));
+    let mode = values.text(&at("mode")).and_then(|name| Mode::ALL.into_iter().find(|mode| mode.as_str() == name));
+    let profile = path(values, &at("planner.profile"), folder);
+    let preset = preset(values, key, profile.is_some());
+    let slo = slo(values, key);
+    let interval = values.span(&at("planner.adjustment_interval"));
+    if let (Some(interval), Some(scrape)) = (interval, scrape_interval)
+        && interval < scrape
+    {
+        let message = format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval));
+        values.problem(&at("planner.adjustment_interval"), message);
+    }
+    if let Some(interval) = interval
+        && interval > scalar::LONGEST / HOLD_INTERVALS
+    {
+        values.problem(&at("planner.adjustment_interval"), format!("expected at most 122 days, got {}", text(interval)));
+    }
+    let hold_for = hold_for(values, &at("planner.hold_for"), interval);
+    let any = selector == Some(ModelSelector::Any);
+    let pool_count = values.len(&at("pools"));
+    let mut sources = Vec::new();
+    let traffic = targets(values, &at("traffic.targets.static"));
+    let traffic_written = values.is_written(&at("traffic.targets.static"));
+    if !traffic.is_empty() {
+        sources.push(SourceConfig { source: SourceId::Traffic, targets: traffic });
+    }
+    let pools: Vec<PoolDraft> =
+        (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, &mut sources)).collect();
+    pools_fit_infera(values, key, &pools);
+    every_source_is_measured(values, key, pool_count, traffic_written);
+    ModelDraft {
+        key: key.to_owned(),
+        selector,
+        target_namespace: Some(namespace.unwrap_or_else(|| own_namespace.to_owned())),
+        engine,
+        mode: mode.unwrap_or_default(),
+        preset,
+        profile,
+        slo,
+        interval,
+        hold_for,
+        correction: values.switch(&at("planner.correction")).unwrap_or_default(),
+        growth: values.count(&at("planner.growth")).and_then(non_zero).map(GrowthRule::TimesObserved),
+        sources,
+        pools,
+    }
+}
+
+fn preset(values: &mut Values, key: &str, has_profile: bool) -> Option<Preset> {
+    let (at, profile_at) = (format!("{key}.planner.preset"), format!("{key}.planner.profile"));
+    let has_profile = has_profile || values.is_wrong(&profile_at);
+    let by_flags = values.layer(key) == Layer::Flag;
+    if !values.is_written(&at) {
+        if !has_profile {
+            if by_flags {
+                let message = "required: this version plans from a measured profile, so give --profile-results FILE (preset infera); target \
+                               throughput without a profile is not supported yet";
+                values.problem(&profile_at, message);
+            } else if !values.is_wrong(&at) {
+                values.problem(&at, "required: write planner: { preset: infera, profile: profile.json }; no other preset is there yet");
+            }
+            return None;
+        }
+        return Some(Preset::Infera);
+    }
+    let preset = values.text(&at).and_then(|name| Preset::ALL.into_iter().find(|preset| preset.as_str() == name));
+    if preset == Some(Preset::Infera) && !has_profile {
+        let message = if by_flags { "required by preset infera" } else { "required by preset infera: the path of a profile.json" };
+        values.problem(&profile_at, message);
+    }
+    preset
+}
+
+fn slo(values: &mut Values, key: &str) -> Option<Slo> {
+    let (ttft, itl, statistic) = (format!("{key}.slo.ttft"), format!("{key}.slo.itl"), format!("{key}.slo.statistic"));
+    let explicit = values.is_written(&ttft) || values.is_written(&itl);
+    let named = values.text(&statistic)?;
+    if named != Statistic::Mean.as_str() {
+        values.problem(&statistic, format!("preset infera honours statistic mean, got {named}"));
+    }
+    let seconds = |span: Duration| Positive::new(Seconds::from(span).get());
+    let (ttft, itl) = (values.span(&ttft).and_then(seconds), values.span(&itl).and_then(seconds));
+    Some(Slo { ttft: ttft?, itl: itl?, statistic: Statistic::Mean, explicit })
+}
+
+fn hold_for(values: &mut Values, at: &str, interval: Option<Duration>) -> Option<Duration> {
+    let shortest = interval?.saturating_mul(HOLD_INTERVALS);
+    let Some(hold_for) = values.span(at) else { return Some(shortest.max(SHORTEST_HOLD)) };
+    if hold_for < shortest {
+        let message = format!("expected at least {HOLD_INTERVALS} adjustment intervals ({}), got {}", text(shortest), text(hold_for));
+        values.problem(at, message);
+    }
+    Some(hold_for)
+}
+
+fn targets(values: &mut Values, at: &str) -> Vec<TargetConfig> {
+    let mut targets: Vec<TargetConfig> = Vec::new();
+    for index in 0..values.len(at) {
+        let at = format!("{at}[{index}]");
+        let Some(target) = values.target(&at) else { continue };
+        if targets.iter().any(|known| known.target == target.target) {
+            values.problem(&at, format!("target {} is listed twice; keep one", target.target));
+        } else {
+            targets.push(target);
+        }
+    }
+    targets.sort();
+    targets
+}
+
+fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, sources: &mut Vec<SourceConfig>) -> PoolDraft {
+    let at = |name: &str| format!("{key}.{name}");
+    let role = values.text(&at("role")).and_then(|name| Role::ALL.into_iter().find(|role| role.as_str() == name));
+    let name = if any {
+        if values.is_written(&at("name")) {
+            values.problem(&at("name"), "with the model name \"*\" pools are called after the model; leave the name out");
+        }
+        role.map(names::placeholder)
+    } else {
+        values.text(&at("name")).map(PoolId)
+    };
+    let own = targets(values, &at("targets.static"));
+    let has_targets = values.is_written(&at("targets.static"));
+    if any && has_targets {
+        values.problem(&at("targets.static"), "with the model name \"*\" the targets belong under traffic.targets");
+    }
+    if let (Some(name), false) = (&name, own.is_empty()) {
+        sources.push(SourceConfig { source: SourceId::Pool(name.clone()), targets: own });
+    }
+    let from = values.text(&at("replicas_from"));
+    match from.as_deref() {
+        Some("targets") if !has_targets => {
+            values.problem(&at("replicas_from"), "targets counts the pool's own targets, and it has none; write metric, or targets.static");
+        }
+        Some("metric") if !traffic => {
+            values.problem(&at("replicas_from"), "metric takes the count of the traffic targets, and there are none; write targets");
+        }
+        _ => {}
+    }
+    let replicas_from = match from.as_deref() {
+        Some("targets") => ReplicasFrom::Targets,
+        None if has_targets => ReplicasFrom::Targets,
+        _ => ReplicasFrom::Metric,
+    };
+    PoolDraft {
+        key: key.to_owned(),
+        pool: name,
+        role,
+        gpus_per_replica: values.count(&at("gpus_per_replica")).and_then(non_zero),
+        limits: limits(values, key),
+        replicas_from,
+        targets_per_replica: values.count(&at("targets_per_replica")).and_then(non_zero).unwrap_or(NonZeroU32::MIN),
+    }
+}
+
+fn limits(values: &mut Values, key: &str) -> Option<Limits> {
+    let (low, high) = (format!("{key}.min_replicas"), format!("{key}.max_replicas"));
+    let (min, max) = (values.count(&low), values.count(&high));
+    let (min, max) = (min?, max?);
+    if min == 0 {
+        values.problem(&low, "preset infera never goes below 1; zero needs a policy that observes idleness");
+        return None;
+    }
+    let limits = Limits::new(Replicas(u32::try_from(min).ok()?), Replicas(u32::try_from(max).ok()?));
+    if limits.is_none() {
+        values.problem(&high, format!("expected at least min_replicas ({min}), got {max}"));
+    }
+    limits
+}
+
+fn pools_fit_infera(values: &mut Values, key: &str, pools: &[PoolDraft]) {
+    for pool in pools.iter().filter(|pool| pool.role == Some(Role::Aggregated)) {
+        let message = "preset infera plans prefill and decode apart; a profile says nothing of aggregated replicas";
+        values.problem(&format!("{}.role", pool.key), message);
+    }
+    let at = format!("{key}.pools");
+    let unclear = pools.iter().any(|pool| matches!(pool.role, None | Some(Role::Aggregated)));
+    if unclear || values.is_wrong(&at) {
+        return;
+    }
+    for role in [Role::Prefill, Role::Decode] {
+        let count = pools.iter().filter(|pool| pool.role == Some(role)).count();
+        if count != 1 {
+            values.problem(&at, format!("preset infera takes exactly one pool of role {role}, got {count}"));
+        }
+    }
+}
+
+fn every_source_is_measured(values: &mut Values, key: &str, pools: usize, traffic: bool) {
+    if traffic {
+        let at = format!("{key}.traffic.targets.static");
+        if values.len(&at) > 0 || values.is_wrong(&at) {
+            return;
+        }
+        if values.layer(&at) == Layer::Flag {
+            return values.problem(&at, "required: expected --config FILE, or at least one --metrics-url URL");
+        }
+    }
+    if values.is_wrong(&format!("{key}.pools")) {
+        return;
+    }
+    let at: Vec<String> = (0..pools).map(|index| format!("{key}.pools[{index}].targets.static")).collect();
+    let without: Vec<&String> = at.iter().filter(|at| values.len(at) == 0 && !values.is_wrong(at)).collect();
+    if without.len() == pools {
+        let message = "no targets: write traffic.targets.static (routers or front ends), or targets.static of every pool (the replicas)";
+        values.problem(key, message);
+    } else {
+        for at in without {
+            let at = at.trim_end_matches(".targets.static");
+            values.problem(at, "no targets: without traffic targets every pool needs targets.static of its own");
+        }
+    }
+}
+
+fn path(values: &mut Values, at: &str, folder: &Path) -> Option<PathBuf> {
+    debug_assert!(schema::find(schema::KEYS, at).is_some(), "{at} is not in the table");
+    let text = values.text(at)?;
+    // Paths in the file are relative to it, so that a folder can be moved as a whole; those of the shell start where the shell stands.
+    Some(if values.layer(at) == Layer::File { folder.join(text) } else { PathBuf::from(text) })
+}
+
+fn non_zero(count: u64) -> Option<NonZeroU32> {
+    u32::try_from(count).ok().and_then(NonZeroU32::new)
+}
+
+fn size(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// A duration as the file writes it.
+pub(super) fn text(span: Duration) -> String {
+    humantime::format_duration(span).to_string()
+}

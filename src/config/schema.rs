@@ -1,0 +1,251 @@
+//! Which keys exist? The one table: path, kind, default and meaning of every key.
+//!
+//! From it come the checks of names and types, the hints for misspelt keys, the defaults, and the reference in `README.md`.
+//! `[]` in a path stands for the elements of a list.
+
+use crate::engines::ENGINES;
+use crate::planner::input::{Mode, Preset, Statistic};
+use crate::units::Role;
+
+/// What a key may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Further keys.
+    Section,
+    /// A list, whose elements the table describes under `path[]`.
+    List,
+    /// Any text that is not empty.
+    Text,
+    /// A Kubernetes label value.
+    Label,
+    /// A file; a relative path starts at the folder of the configuration file.
+    Path,
+    /// Address and port to listen on.
+    Address,
+    /// An HTTP proxy.
+    Proxy,
+    /// An endpoint to scrape.
+    Target,
+    /// `true` or `false`.
+    Switch,
+    /// A whole number in a range, both ends included.
+    Count(u64, u64),
+    /// A whole number of bytes, at least this many.
+    Bytes(u64),
+    /// A duration with its unit, above zero.
+    Span,
+    /// A moment as RFC 3339 writes it.
+    Moment,
+    /// One of these words; the second list names those that a later version will know.
+    Choice(fn() -> Vec<&'static str>, &'static [&'static str]),
+    /// A key that a later version will know.
+    Later,
+}
+
+/// What holds where a key is not written.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fallback {
+    /// The key must be written.
+    Required,
+    /// This text, read like a written one.
+    Value(&'static str),
+    /// What this sentence says.
+    Derived(&'static str),
+}
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    pub path: &'static str,
+    pub kind: Kind,
+    pub fallback: Fallback,
+    /// The meaning, for the reference.
+    pub doc: &'static str,
+}
+
+/// Most replicas that a pool may be allowed; a larger number is a slip of the hand.
+const MOST_REPLICAS: u64 = 100_000;
+
+const fn key(path: &'static str, kind: Kind, fallback: Fallback, doc: &'static str) -> Key {
+    Key { path, kind, fallback, doc }
+}
+
+const fn later(path: &'static str) -> Key {
+    key(path, Kind::Later, Derived(""), "")
+}
+
+const fn section(path: &'static str, doc: &'static str) -> Key {
+    key(path, Kind::Section, Derived(""), doc)
+}
+
+fn engines() -> Vec<&'static str> {
+    std::iter::once("auto").chain(ENGINES.iter().map(|engine| engine.name)).collect()
+}
+
+fn modes() -> Vec<&'static str> {
+    Mode::ALL.iter().map(|mode| mode.as_str()).collect()
+}
+
+fn statistics() -> Vec<&'static str> {
+    Statistic::ALL.iter().map(|statistic| statistic.as_str()).collect()
+}
+
+fn presets() -> Vec<&'static str> {
+    Preset::ALL.iter().map(|preset| preset.as_str()).collect()
+}
+
+fn roles() -> Vec<&'static str> {
+    Role::ALL.iter().map(|role| role.as_str()).collect()
+}
+
+fn replica_sources() -> Vec<&'static str> {
+    vec!["metric", "targets"]
+}
+
+use Fallback::{Derived, Required, Value};
+use Kind::{Address, Bytes, Choice, Count, Label, List, Moment, Path, Proxy, Span, Switch, Target, Text};
+
+/// Every key of the configuration file, sections before their members.
+#[rustfmt::skip]
+pub(super) const KEYS: &[Key] = &[
+    section("server", "Our own HTTP server."),
+    key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
+    key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST /-/reload` is allowed."),
+    section("scrape", "How the targets are read."),
+    key("scrape.interval", Span, Value("5s"), "Time between two rounds of scrapes."),
+    key("scrape.timeout", Span, Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),
+    key("scrape.concurrency", Count(1, 10_000), Value("64"), "Targets scraped at the same time."),
+    key("scrape.body_limit", Bytes(1024), Value("8MiB"), "Largest page, before and after inflating: a number of bytes, or one with a unit (`8MiB`)."),
+    key("scrape.bytes_in_flight", Bytes(1024), Value("64MiB"), "Largest sum of pages held at the same time; at least `scrape.body_limit`."),
+    key("scrape.proxy", Proxy, Derived("no proxy, whatever the environment says"), "HTTP proxy for all scrapes. Its credentials are hidden wherever the configuration is shown."),
+    key("state_file", Path, Derived("no state is kept"), "Where recommendations survive a restart."),
+    key("overrides_file", Path, Derived("no overrides"), "Where the operator's pins are read from, see below. The file need not exist yet: then nothing is pinned."),
+    key("max_target_series", Count(0, 1_000_000), Value("1000"), "Above this many targets the families with a `target` label are left out."),
+    later("max_gpu_budget"), later("min_gpu_budget"), later("report"),
+
+    key("models", List, Required, "The models to plan."),
+    section("models[]", "One model."),
+    key("models[].name", Text, Required, "Its name, as in the servers' model label; unique. A lone `\"*\"` plans every model that the targets name: then the pools carry no names and are called after the model."),
+    key("models[].target_namespace", Label, Derived("our own namespace in a cluster, else `default`"), "The `target_namespace` label of the exported series."),
+    key("models[].mode", Choice(modes, &[]), Value("publish"), "`publish`; `shadow` computes and exports everything except `recommended_replicas`; `freeze` keeps the last published number, without expiry."),
+    key("models[].engine", Choice(engines, &[]), Value("auto"), "The servers' dialect; `auto` recognises it page by page."),
+    later("models[].scope"), later("models[].report"),
+
+    section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written."),
+    key("models[].slo.ttft", Span, Value("500ms"), "Time to first token."),
+    key("models[].slo.itl", Span, Value("50ms"), "Time between two tokens."),
+    key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Preset infera honours `mean`."),
+    later("models[].slo.attainment"),
+
+    section("models[].planner", "How the number of replicas is found."),
+    key("models[].planner.preset", Choice(presets, &["wva", "dynamo", "auto"]), Derived("`infera` where a profile is given; otherwise required"), "The named set of planner values; single keys override it."),
+    key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json."),
+    key("models[].planner.adjustment_interval", Span, Value("3m"), "Time between two decisions; at least `scrape.interval`."),
+    key("models[].planner.hold_for", Span, Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
+    key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile."),
+    key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas."),
+    later("models[].planner.transition_timeout"), later("models[].planner.learned_for"), later("models[].planner.warm_up"),
+    later("models[].planner.scale_down_delay"), later("models[].planner.scale_down_step"), later("models[].planner.idle_after"),
+    later("models[].planner.min_endpoint"), later("models[].planner.max_gpu_budget"), later("models[].planner.min_gpu_budget"),
+    later("models[].planner.hpa_tolerance"),
+
+    section("models[].traffic", "Where whole requests are measured, if not at the pools: routers or front ends."),
+    section("models[].traffic.targets", "The endpoints to scrape."),
+    key("models[].traffic.targets.static", List, Derived("none"), "A list of URLs."),
+    key("models[].traffic.targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
+    later("models[].traffic.targets.dns"), later("models[].traffic.targets.srv"), later("models[].traffic.targets.file_sd"),
+    later("models[].traffic.targets.http_sd"), later("models[].traffic.targets.kubernetes"), later("models[].traffic.targets.prometheus"),
+
+    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode."),
+    section("models[].pools[]", "Identical replicas with one role."),
+    key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
+    key("models[].pools[].role", Choice(roles, &[]), Required, "What its replicas do. Preset infera does not take `aggregated`."),
+    key("models[].pools[].gpus_per_replica", Count(1, 100_000), Derived("what the profile says"), "GPUs of one replica."),
+    key("models[].pools[].min_replicas", Count(0, MOST_REPLICAS), Value("1"), "Smallest recommendation; preset infera takes at least 1."),
+    key("models[].pools[].max_replicas", Count(1, MOST_REPLICAS), Required, "Largest recommendation."),
+    section("models[].pools[].targets", "The endpoints to scrape: the replicas themselves."),
+    key("models[].pools[].targets.static", List, Derived("none; without traffic targets every pool needs some"), "A list of URLs."),
+    key("models[].pools[].targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &["kubernetes"]), Derived("`targets` where the pool has targets, else `metric`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own."),
+    key("models[].pools[].targets_per_replica", Count(1, 100_000), Value("1"), "Scraped endpoints of one replica (ranks, ports)."),
+    later("models[].pools[].targets.dns"), later("models[].pools[].targets.srv"), later("models[].pools[].targets.file_sd"),
+    later("models[].pools[].targets.http_sd"), later("models[].pools[].targets.kubernetes"), later("models[].pools[].targets.prometheus"),
+    later("models[].pools[].cost"), later("models[].pools[].accelerator"), later("models[].pools[].capabilities"),
+    later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
+    later("models[].pools[].transition_timeout"),
+];
+
+/// Every key of the overrides file, which is a list.
+#[rustfmt::skip]
+pub(super) const OVERRIDE_KEYS: &[Key] = &[
+    key("", List, Derived("nothing is pinned"), "The pins; an empty file pins nothing."),
+    section("[]", "One pin."),
+    key("[].pool", Text, Required, "The pool's name; at most one pin a pool."),
+    key("[].replicas", Count(0, MOST_REPLICAS), Required, "The number to publish, inside the pool's limits."),
+    key("[].until", Moment, Required, "Until when, as RFC 3339 writes it, with any offset: `2026-01-31T18:00:00+02:00`."),
+    key("[].reason", Text, Required, "Why, in the operator's words."),
+];
+
+/// What a table says of a concrete path such as `models[0].name`.
+pub(super) fn find<'a>(table: &'a [Key], path: &str) -> Option<&'a Key> {
+    let template = template(path);
+    table.iter().find(|key| key.path == template)
+}
+
+/// A concrete path with its list positions left out: `models[0].name` gives `models[].name`.
+pub(super) fn template(path: &str) -> String {
+    let mut template = String::with_capacity(path.len());
+    let mut inside = false;
+    for c in path.chars() {
+        match c {
+            '[' => inside = true,
+            ']' => inside = false,
+            _ if inside => continue,
+            _ => {}
+        }
+        template.push(c);
+    }
+    template
+}
+
+/// The members of a section, given by its template.
+pub(super) fn members<'a>(table: &'a [Key], section: &str) -> impl Iterator<Item = (&'a Key, &'a str)> {
+    let prefix = if section.is_empty() { String::new() } else { format!("{section}.") };
+    table.iter().filter_map(move |key| {
+        let name = key.path.strip_prefix(&prefix)?;
+        (!name.is_empty() && !name.contains(['.', '['])).then_some((key, name))
+    })
+}
+
+/// The name that was probably meant: `" did you mean ...?"`, or nothing.
+pub(super) fn hint<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+    known
+        .map(|name| (strsim::osa_distance(wrong, name), name))
+        .filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 3)
+        .min()
+        .map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_listed_once_below_its_section_with_its_meaning() {
+        for table in [KEYS, OVERRIDE_KEYS] {
+            for (index, key) in table.iter().enumerate() {
+                assert!(table[..index].iter().all(|other| other.path != key.path), "{} is listed twice", key.path);
+                let holder = key.path.strip_suffix("[]").or_else(|| key.path.rsplit_once('.').map(|(holder, _)| holder));
+                let holder = holder.unwrap_or_default();
+                assert!(holder.is_empty() || table[..index].iter().any(|other| other.path == holder), "{} has no section", key.path);
+                assert_eq!(key.doc.is_empty(), matches!(key.kind, Kind::Later), "{} is without meaning", key.path);
+            }
+        }
+    }
+
+    #[test]
+    fn hints_are_near_or_absent() {
+        assert_eq!(hint("max_replica", ["min_replicas", "max_replicas"].into_iter()), "; did you mean max_replicas?");
+        assert_eq!(hint("colour", ["name", "mode"].into_iter()), "");
+    }
+}
