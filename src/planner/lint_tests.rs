@@ -1,3 +1,5 @@
+//! Does each rule fire on a plan that breaks it, and on no other?
+
 use super::*;
 use crate::planner::input::{Limits, Statistic};
 use crate::planner::plan::{LoopDecision, Published, Reason, Stage, Step, StepReason};

@@ -78,6 +78,10 @@ fn planned_counts(memory: &Memory) -> BTreeMap<PoolId, Replicas> {
 pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
     memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let reason = if memory.decision.is_some() || last.held { last.reason } else { Reason::Baseline };
+    if let Some(window) = &mut memory.window {
+        // A new interval has its own boundaries: the next one is due, not this moment.
+        window.slot = observe::slot_of(now, policy.interval);
+    }
     let CapacityModel::Envelope(envelope) = &policy.capacity;
     let pools = policy.pools.iter().map(|pool| {
         let known = memory.pools.entry(pool.pool.clone()).or_default();
@@ -156,7 +160,8 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     let stale = memory.complete_window_seen || memory.window.is_some_and(|window| window.realigned);
     let unready = if stale { Reason::StaleWindow } else { Reason::Baseline };
     // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
-    if span < policy.shortest_first_window().mul_f64(observe::WHOLE_SHARE) {
+    let shortest = policy.shortest_first_window().min(policy.interval.mul_f64(observe::WHOLE_SHARE));
+    if span < shortest {
         return (Decision::held(unready, None), Next::Extend);
     }
     if span > observe::longest_window(policy) {

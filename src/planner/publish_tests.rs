@@ -1,3 +1,5 @@
+//! Does each hold, mode and override serve what the contract says, and no longer?
+
 use std::time::Duration;
 
 use super::*;

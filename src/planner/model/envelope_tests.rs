@@ -1,3 +1,5 @@
+//! Does the envelope read its profile as written, and name each cell that is wrong?
+
 use super::*;
 use crate::planner::tests::world::seed_profile;
 

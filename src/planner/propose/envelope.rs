@@ -153,10 +153,7 @@ impl Propose for EnvelopePolicy<'_> {
             capacity_tokens_per_second_per_gpu: point.point.per_gpu,
             decode_budget: decode(supported),
         };
-        // A latency or length that drives the arithmetic out of the number range is not one that was measured.
-        let intermediates = [duration.get(), context.get(), in_flight.get(), prompt_ratio.get(), generation_ratio.get(), budget.get()];
-        let rates = [trace.prompt_tokens_per_second.get(), trace.generated_tokens_per_second.get()];
-        if !intermediates.iter().chain(&rates).all(|value| value.is_finite()) {
+        if !in_range(&trace, &[prompt_ratio, generation_ratio]) {
             return Err(Reason::LatencyAbsent);
         }
         let wishes = BTreeMap::from([
@@ -193,6 +190,15 @@ impl Propose for EnvelopePolicy<'_> {
         };
         Estimates { current: at(facts.prefill, facts.decode), recommended: at(prefill, decode) }
     }
+}
+
+/// Whether the arithmetic stayed in the number range; a latency or length that drives it out was not measured but made up.
+fn in_range(trace: &EnvelopeTrace, ratios: &[Ratio]) -> bool {
+    let spans = [trace.request_duration_seconds, trace.effective_itl_budget_seconds].map(Seconds::get);
+    let rates = [trace.prompt_tokens_per_second, trace.generated_tokens_per_second].map(TokensPerSecond::get);
+    let loads = [trace.mean_context_tokens.get(), trace.in_flight_per_decode_replica.get()];
+    let ratios = ratios.iter().map(|ratio| ratio.get());
+    spans.into_iter().chain(rates).chain(loads).chain(ratios).all(f64::is_finite)
 }
 
 /// GPUs of one replica of a role: the pool's setting, else the profile's.

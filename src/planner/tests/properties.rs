@@ -163,7 +163,7 @@ fn falls(plan: &Plan, before: &Memory, policy: &ModelPolicy) -> bool {
 }
 
 proptest! {
-    #![proptest_config(config(600))]
+    #![proptest_config(config(250))]
 
     #[test]
     fn every_history_gives_plans_that_keep_the_rules(history in a_history(), policy in a_policy()) {
@@ -237,7 +237,7 @@ fn a_loss() -> impl Strategy<Value = (Vec<f64>, Vec<(usize, u32, u32)>, Served)>
 }
 
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config(120))]
 
     /// A decrease that the lost data would not have allowed must not happen: without them a plan is never below the smaller of what stood
     /// before and what they would have led to.

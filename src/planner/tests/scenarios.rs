@@ -388,3 +388,32 @@ fn a_failed_discovery_that_keeps_the_old_list_changes_nothing() {
     let (plan, _) = crate::planner::plan(&ModelInput { sources }, world.memory.clone(), &world.policy, world.moment(360.0));
     assert_eq!((plan.reason, rate(&plan)), (Reason::None, BUSY));
 }
+
+#[test]
+fn the_worked_example_of_the_readme() {
+    let (mut world, mut router) = (World::new(infera_policy()), Router::new(2, 4));
+    router.serve(Served::typical(5000.0));
+    let _baseline = world.one(0.0, &router);
+    router.serve(Served::typical(612.0));
+    let plan = world.one(180.0, &router);
+    let trace = plan.envelope.as_ref().unwrap();
+    for (what, ours, digits, written) in [
+        ("request duration", trace.request_duration_seconds.get(), 3, "3.485"),
+        ("prompt ratio", plan.latency_ratio.prompt.unwrap().get(), 3, "1.842"),
+        ("in flight", trace.in_flight_per_decode_replica.get(), 3, "2.962"),
+        ("KV share", trace.kv_fraction.get(), 1, "0.1"),
+        ("generation ratio", plan.latency_ratio.generation.unwrap().get(), 3, "1.031"),
+        ("ITL budget", trace.effective_itl_budget_seconds.get() * 1000.0, 1, "48.5"),
+        ("decode point", trace.capacity_tokens_per_second_per_gpu.get(), 2, "3035.86"),
+        ("decode occupancy", trace.capacity_kv_fraction.get(), 3, "0.698"),
+        ("estimated TTFT", plan.estimated.recommended.ttft_seconds.unwrap().get(), 3, "0.396"),
+        ("estimated ITL", plan.estimated.recommended.itl_seconds.unwrap().get(), 4, "0.0121"),
+    ] {
+        assert_eq!(format!("{ours:.digits$}"), written, "{what}");
+    }
+    let budgets = [trace.prefill_throughput_budget, trace.prefill_queue_budget, trace.decode_budget];
+    assert_eq!((budgets.map(|budget| budget.0), counts(&plan)), ([1, 2, 1], [Some(2), Some(1)]));
+    let _missed = world.round(360.0, vec![("a:8000/metrics", failed())]);
+    router.serve(Served::typical(1224.0));
+    assert!((rate(&world.one(540.0, &router)) - 3.4).abs() < 1e-12);
+}
