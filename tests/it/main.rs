@@ -4,7 +4,11 @@ mod config;
 mod export;
 mod exposition;
 mod fake;
+#[cfg(feature = "real-programs")]
+mod prometheus;
+mod promql;
 mod scrape;
 mod server;
+mod shipped;
 mod simulator;
 mod state;
