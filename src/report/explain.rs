@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::input::{CapacityModel, ModelPolicy};
+use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
 use crate::planner::plan::{EnvelopeTrace, LatencyRatios, Observation, Plan, PoolPlan};
-use crate::units::{Ratio, Replicas, Role, Seconds};
+use crate::units::{Ratio, Replicas, Seconds, Tokens};
 
 /// HTML of one model's decision: what was seen, the arithmetic, then each pool's way from the wish to the number.
 pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
@@ -55,23 +56,17 @@ struct Seen {
     output: String,
     ttft: String,
     itl: String,
-    prefill: String,
-    decode: String,
     /// Whether the window shown is that of the decision. A window that was skipped is newer than the last decision.
     current: bool,
 }
 
 impl Seen {
-    fn new(plan: &Plan, seen: &Observation, trace: &EnvelopeTrace) -> Self {
+    fn new(seen: &Observation, trace: &EnvelopeTrace) -> Self {
         let current = is_window_of(seen, trace);
         let shown = |symbol: &str, value: Option<f64>| match value.filter(|_| current) {
             Some(value) => number(value),
             None => symbol.to_owned(),
         };
-        // Counts may have changed since the decision, so the decision's own are found from its arithmetic.
-        let duration = trace.request_duration_seconds.get();
-        let decode = seen.requests.map(|requests| requests.get() * duration / seen.elapsed_seconds.get());
-        let decode = decode.map(|in_flight| (in_flight / trace.in_flight_per_decode_replica.get()).round());
         Self {
             elapsed: shown("H", Some(seen.elapsed_seconds.get())),
             requests: shown("C", seen.requests.map(|requests| requests.get())),
@@ -79,8 +74,6 @@ impl Seen {
             output: shown("O", seen.output_tokens.map(|tokens| tokens.get())),
             ttft: shown("T", seen.ttft_seconds.map(Seconds::get)),
             itl: shown("G", seen.itl_seconds.map(Seconds::get)),
-            prefill: shown("prefill replicas then", prefill_replicas(plan, trace).map(Replicas::as_f64)),
-            decode: shown("decode replicas then", decode.filter(|count| count.is_finite())),
             current,
         }
     }
@@ -94,25 +87,21 @@ fn is_window_of(seen: &Observation, trace: &EnvelopeTrace) -> bool {
     agree(rate * input.get(), trace.prompt_tokens_per_second.get()) && agree(rate * output.get(), trace.generated_tokens_per_second.get())
 }
 
-/// The ready prefill replicas, unless the decision cannot have been made with that count.
-fn prefill_replicas(plan: &Plan, trace: &EnvelopeTrace) -> Option<Replicas> {
-    let count = plan.pools.iter().find(|pool| pool.role == Role::Prefill)?.current_replicas?;
-    let ratio = plan.latency_ratio.prompt?.get();
-    let latency = trace.prompt_latency_seconds.get();
-    let wait = latency * (ratio - 1.0) * count.as_f64().max(1.0);
-    let agrees = trace.prefill_queue_budget == Replicas::ceil(wait / (plan.slo.ttft.get() - latency));
-    (plan.decided || trace.prefill_queue_budget == Replicas(0) || agrees).then_some(count)
-}
-
 fn arithmetic(plan: &Plan, policy: &ModelPolicy, observation: &Observation, trace: &EnvelopeTrace) -> String {
-    let seen = Seen::new(plan, observation, trace);
-    let mut rows = load_rows(&seen, policy, plan.latency_ratio, trace);
-    rows.extend(prefill_rows(&seen, plan, trace));
-    rows.extend(decode_rows(plan, trace));
+    let seen = Seen::new(observation, trace);
+    let CapacityModel::Envelope(envelope) = &policy.capacity;
+    let profile = envelope.document();
+    let mut rows = load_rows(&seen, profile, plan.latency_ratio, trace);
+    rows.extend(prefill_rows(plan, trace));
+    // The prompt length is the window's own; a curve can be read for it only while that window is shown.
+    if let Some(input) = observation.input_tokens.filter(|_| seen.current) {
+        show_curve(&mut rows, &profile.prefill, input.get());
+    }
+    rows.extend(decode_rows(plan, profile, trace));
     let estimates = &plan.estimated;
     let estimate = |at: &crate::planner::plan::Latencies| format!("TTFT {}, ITL {}", latency(at.ttft_seconds), latency(at.itl_seconds));
-    rows.push(row("estimate at the current counts", "what the model, corrected by both ratios, expects", estimate(&estimates.current)));
-    rows.push(row("estimate at the recommended counts", "the same at the recommendation", estimate(&estimates.recommended)));
+    rows.push(row("estimate at the current counts", ESTIMATE, estimate(&estimates.current)));
+    rows.push(row("estimate at the recommended counts", "the same with the recommended counts: fewer wait for each prefill replica, and fewer requests are in flight on each decode replica", estimate(&estimates.recommended)));
     let note = if seen.current {
         ""
     } else {
@@ -125,11 +114,11 @@ fn row(quantity: &str, formula: impl Into<String>, result: impl Into<String>) ->
     vec![quantity.to_owned(), formula.into(), result.into()]
 }
 
-fn load_rows(seen: &Seen, policy: &ModelPolicy, ratio: LatencyRatios, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
-    let Seen { elapsed, requests, input, output, ttft, itl, decode, .. } = seen;
+fn load_rows(seen: &Seen, profile: &ProfileDocument, ratio: LatencyRatios, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+    let Seen { elapsed, requests, input, output, ttft, itl, .. } = seen;
+    let decode = trace.decode_replicas;
     let (duration, context) = (number(trace.request_duration_seconds.get()), number(trace.mean_context_tokens.get()));
     let (prompt_latency, generation_latency) = (trace.prompt_latency_seconds.get(), trace.generation_latency_seconds.get());
-    let CapacityModel::Envelope(profile) = &policy.capacity;
     let shown = |ratio: Option<Ratio>| known(ratio.map(|ratio| number(ratio.get())));
     vec![
         row("D, duration of a request", format!("T + G × max(0, O − 1) = {ttft} + {itl} × max(0, {output} − 1)"), format!("{duration} s")),
@@ -144,15 +133,18 @@ fn load_rows(seen: &Seen, policy: &ModelPolicy, ratio: LatencyRatios, trace: &En
             format!(
                 "in flight × mean context / KV capacity, inside the profile's axis = {} × {context} / {}",
                 number(trace.in_flight_per_decode_replica.get()),
-                number(profile.document().decode.max_kv_tokens)
+                number(profile.decode.max_kv_tokens)
             ),
             number(trace.kv_fraction.get()),
         ),
-        row("L, profile's TTFT", format!("the prompt curve at I = {input}"), millis(prompt_latency)),
+        row(PROMPT_LATENCY, format!("the profile's prompt curve at I = {input}"), millis(prompt_latency)),
         row("prompt ratio", format!("T / L = {ttft} / {}", number(prompt_latency)), shown(ratio.prompt)),
         row(
             "profile's ITL",
-            format!("the generation surface at occupancy {} and context {context}", number(trace.kv_fraction.get())),
+            format!(
+                "the profile's surface: {}",
+                surface(&profile.decode, &profile.decode.itl_ms, trace.kv_fraction, trace.mean_context_tokens)
+            ),
             millis(generation_latency),
         ),
         row("generation ratio", format!("G / profile's ITL = {itl} / {}", number(generation_latency)), shown(ratio.generation)),
@@ -169,7 +161,7 @@ fn load_rows(seen: &Seen, policy: &ModelPolicy, ratio: LatencyRatios, trace: &En
     ]
 }
 
-fn prefill_rows(seen: &Seen, plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+fn prefill_rows(plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
     let ratio = known(plan.latency_ratio.prompt.map(|ratio| number(ratio.get())));
     let latency = number(trace.prompt_latency_seconds.get());
     let throughput = format!(
@@ -181,11 +173,16 @@ fn prefill_rows(seen: &Seen, plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<Stri
     let queue = format!(
         "⌈L × (prompt ratio − 1) × max(1, prefill replicas) / (TTFT objective − L)⌉ = ⌈{latency} × ({ratio} − 1) × max(1, {}) / ({} − {latency})⌉; \
          0 where the ratio is at most 1 or the objective leaves less than L / 5",
-        seen.prefill,
+        trace.prefill_replicas,
         number(plan.slo.ttft.get())
     );
     let (throughput_budget, queue_budget) = (trace.prefill_throughput_budget, trace.prefill_queue_budget);
     vec![
+        row(
+            PROMPT_THROUGHPUT,
+            "the profile's prompt throughput at I",
+            format!("{} tokens/s", number(trace.prompt_tokens_per_second_per_gpu.get())),
+        ),
         row("prefill for throughput", throughput, throughput_budget.to_string()),
         row("prefill for the queue", queue, queue_budget.to_string()),
         row(
@@ -196,10 +193,12 @@ fn prefill_rows(seen: &Seen, plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<Stri
     ]
 }
 
-fn decode_rows(plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
+fn decode_rows(plan: &Plan, profile: &ProfileDocument, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
     let ratio = known(plan.latency_ratio.generation.map(|ratio| number(ratio.get())));
     let budget = number(trace.effective_itl_budget_seconds.get() * 1000.0);
     let per_gpu = number(trace.capacity_tokens_per_second_per_gpu.get());
+    let decode = &profile.decode;
+    let (occupancy, context) = (trace.capacity_kv_fraction, trace.mean_context_tokens);
     vec![
         row(
             "ITL that the profile may show",
@@ -209,13 +208,13 @@ fn decode_rows(plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
         row(
             "best operating point",
             format!(
-                "the highest throughput whose ITL is within {budget} ms at context {}, else the least occupied point: occupancy {}, ITL {}",
-                number(trace.mean_context_tokens.get()),
-                number(trace.capacity_kv_fraction.get()),
-                millis(trace.capacity_itl_seconds.get())
+                "of the occupancies tried, the one with the highest throughput whose ITL is within {budget} ms at context {}; else the lowest",
+                number(context.get())
             ),
-            format!("{per_gpu} tokens/s a GPU"),
+            format!("occupancy {}", number(occupancy.get())),
         ),
+        row("ITL there", surface(decode, &decode.itl_ms, occupancy, context), millis(trace.capacity_itl_seconds.get())),
+        row("decode throughput there, a GPU", surface(decode, &decode.thpt_per_gpu, occupancy, context), format!("{per_gpu} tokens/s")),
         row(
             "decode wanted",
             format!(
@@ -226,6 +225,75 @@ fn decode_rows(plan: &Plan, trace: &EnvelopeTrace) -> Vec<Vec<String>> {
             trace.decode_budget.to_string(),
         ),
     ]
+}
+
+/// How the latencies at some count are expected; at the current count they are the observed ones, as far as rounding goes.
+const ESTIMATE: &str = "TTFT: L × min(1, prompt ratio) + L × max(0, prompt ratio − 1) × prefill replicas now / then; \
+     ITL: generation ratio × the profile's ITL at the occupancy that the decode replicas would then have";
+
+/// Rows whose formula becomes the reading of the prompt curve where the prompt length is known.
+const PROMPT_LATENCY: &str = "L, profile's TTFT";
+const PROMPT_THROUGHPUT: &str = "prefill throughput, a GPU";
+
+fn show_curve(rows: &mut [Vec<String>], curve: &PrefillProfile, input: f64) {
+    let at = Segment::on(&curve.isl, input);
+    for row in rows {
+        let reading = match row[0].as_str() {
+            PROMPT_LATENCY => at.reading(&curve.ttft_ms),
+            PROMPT_THROUGHPUT => at.reading(&curve.thpt_per_gpu),
+            _ => continue,
+        };
+        row[1] =
+            format!("{} = {reading}, where I lies {} of the way from {} to {}", row[1], number(at.share), number(at.from), number(at.to));
+    }
+}
+
+/// How the surface is read: along the occupancy in both neighbouring rows, then between the rows.
+fn surface(profile: &DecodeProfile, cells: &[Vec<f64>], occupancy: Ratio, context: Tokens) -> String {
+    let row = Segment::on(&profile.context_length, context.get());
+    let column = Segment::on(&profile.kv_usage, occupancy.get());
+    let reading = |at: usize| cells.get(at).map_or_else(String::new, |cells| column.reading(cells));
+    format!(
+        "(1 − {y}) × ({}) + {y} × ({}), where context {} lies y = {y} of the way from {} to {}, and occupancy {} x = {} from {} to {}",
+        reading(row.left),
+        reading(row.right),
+        number(context.get()),
+        number(row.from),
+        number(row.to),
+        number(occupancy.get()),
+        number(column.share),
+        number(column.from),
+        number(column.to),
+        y = number(row.share),
+    )
+}
+
+/// The two measured points between which a value lies. Outside the axis it is the nearest edge, as in the envelope.
+struct Segment {
+    left: usize,
+    right: usize,
+    from: f64,
+    to: f64,
+    /// Of the way from the left point to the right one.
+    share: f64,
+}
+
+impl Segment {
+    fn on(axis: &[f64], value: f64) -> Self {
+        let last = axis.len().saturating_sub(1);
+        let right = axis.partition_point(|&point| point < value).clamp(last.min(1), last);
+        let left = right.saturating_sub(1);
+        let point = |at: usize| axis.get(at).copied().unwrap_or(0.0);
+        let (from, to) = (point(left), point(right));
+        let share = if to > from { ((value - from) / (to - from)).clamp(0.0, 1.0) } else { 0.0 };
+        Self { left, right, from, to, share }
+    }
+
+    fn reading(&self, series: &[f64]) -> String {
+        let value = |at: usize| known(series.get(at).map(|&value| number(value)));
+        let share = number(self.share);
+        format!("(1 − {share}) × {} + {share} × {}", value(self.left), value(self.right))
+    }
 }
 
 fn steps(pool: &PoolPlan) -> String {

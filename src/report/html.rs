@@ -53,8 +53,17 @@ pub fn known<T: Display>(value: Option<T>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
-/// A number for people: six significant digits, no trailing zeros.
+/// A number that others are computed from: six significant digits, no trailing zeros.
 pub fn number(value: f64) -> String {
+    digits(value, 6)
+}
+
+/// A number to look at: three significant digits, more only before the point.
+pub fn brief(value: f64) -> String {
+    digits(value, 3)
+}
+
+fn digits(value: f64, digits: i32) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -63,7 +72,7 @@ pub fn number(value: f64) -> String {
     }
     // Digits before the point of a number that is not zero: its magnitude is far inside i32.
     let magnitude = value.abs().log10().floor() as i32;
-    let decimals = usize::try_from(5 - magnitude).unwrap_or(0);
+    let decimals = usize::try_from(digits - 1 - magnitude).unwrap_or(0);
     let text = format!("{value:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -89,6 +98,9 @@ mod tests {
             [(0.0, "0"), (612.0, "612"), (3.485_133_75, "3.48513"), (0.1, "0.1"), (6963.2, "6963.2"), (1e9, "1000000000"), (f64::NAN, "–")]
         {
             assert_eq!(number(value), text);
+        }
+        for (value, text) in [(1933.99, "1934"), (12.4324, "12.4"), (0.984_478, "0.984"), (100.0, "100")] {
+            assert_eq!(brief(value), text);
         }
     }
 }

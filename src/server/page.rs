@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::export::served::served;
 use crate::export::snapshot::{ModelSnapshot, Snapshot, TargetStatus};
 use crate::planner::input::{PoolPolicy, Statistic};
-use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan};
+use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan, Reason};
 use crate::report::explain;
-use crate::report::html::{Escaped, known, millis, number, table};
+use crate::report::html::{Escaped, brief, known, number, table};
 use crate::units::{Moment, Ratio, Seconds};
 
 /// Troubled targets listed at most; the metrics have all of them.
@@ -28,6 +28,8 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; 
 table { border-collapse: collapse; margin: .5em 0 1.5em }
 th, td { border: 1px solid #ccc; padding: .25em .6em; text-align: left; vertical-align: top }
 th { background: #f2f2f2 }
+td { font-variant-numeric: tabular-nums }
+.pools td:not(:last-child), .latencies td { white-space: nowrap }
 h2 { border-top: 2px solid #ddd; margin-top: 2em; padding-top: .5em }
 .held, .warnings { background: #fff4d6; padding: .5em 1em }
 .warnings { padding-left: 2em }
@@ -96,11 +98,15 @@ fn render_model(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Stri
 }
 
 fn pools(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> String {
-    let header = ["pool", "role", "ready", "recommended", "planned", "limits", "GPUs each", "coverage", "override", "reason", "valid for"];
+    let header = ["pool", "role", "ready", "recommended", "planned", "limits", "GPUs each", "coverage", "override", "valid for", "reason"];
     let row = |pool: &PoolPlan| {
         let policy = model.policy.pools.iter().find(|policy| policy.pool == pool.pool);
         let range = |policy: &PoolPolicy| format!("{} to {}", policy.limits.min(), policy.limits.max());
-        let held = if pool.held { "held, " } else { "" };
+        // What held it says why; a computed value needs no reason, but may carry one.
+        let reason = match (pool.held, pool.reason) {
+            (false, Reason::None) => "computed".to_owned(),
+            (held, reason) => format!("{}{reason}: {}", if held { "held, " } else { "" }, reason.meaning()),
+        };
         let left = |until: Duration| {
             let age = now.monotonic.saturating_sub(snapshot.at.monotonic);
             seconds(until.saturating_sub(snapshot.at.wall).saturating_sub(age))
@@ -115,20 +121,25 @@ fn pools(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> String {
             pool.gpus_per_replica.to_string(),
             known(pool.coverage.map(percent)),
             known(pool.overridden),
-            format!("{held}{}: {}", pool.reason, pool.reason.meaning()),
             known(pool.published.map(|published| left(published.valid_until))),
+            reason,
         ]
     };
-    format!("<h3>Pools</h3>\n{}", table(&header, &model.plan.pools.iter().map(row).collect::<Vec<_>>()))
+    format!("<h3>Pools</h3>\n<div class=\"pools\">\n{}</div>\n", table(&header, &model.plan.pools.iter().map(row).collect::<Vec<_>>()))
+}
+
+/// Latencies to look at; the arithmetic below has more digits.
+fn millis(seconds: f64) -> String {
+    format!("{} ms", brief(seconds * 1000.0))
 }
 
 fn percent(share: Ratio) -> String {
-    format!("{} %", number(share.get() * 100.0))
+    format!("{} %", brief(share.get() * 100.0))
 }
 
 fn latencies(plan: &Plan) -> String {
     let header =
-        ["", "objective", "observed", "met", "attainable", "within objective", "over the model's", "estimated now", "as recommended"];
+        ["", "objective", "observed", "met", "attainable", "share within", "observed / profile", "estimate now", "estimate as recommended"];
     let seen = plan.observation.as_ref();
     let estimated = &plan.estimated;
     let rows = [
@@ -153,12 +164,12 @@ fn latencies(plan: &Plan) -> String {
             estimates: [estimated.current.itl_seconds, estimated.recommended.itl_seconds],
         }),
     ];
-    format!("<h3>Latency</h3>\n{}{}", table(&header, &rows), demand(seen))
+    format!("<h3>Latency</h3>\n<div class=\"latencies\">\n{}</div>\n{}", table(&header, &rows), demand(seen))
 }
 
 fn demand(seen: Option<&Observation>) -> String {
     let Some(rate) = seen.and_then(|seen| seen.requests_per_second) else { return String::new() };
-    format!("<p>Load in the last window: {} requests/s.</p>\n", number(rate.get()))
+    format!("<p>Load in the last window: {} requests/s.</p>\n", brief(rate.get()))
 }
 
 struct Phase {
@@ -183,7 +194,7 @@ fn phase(phase: Phase) -> Vec<String> {
         yes_or_no(phase.state.met),
         yes_or_no(phase.state.attainable),
         known(phase.attained.map(percent)),
-        known(phase.ratio.map(|ratio| number(ratio.get()))),
+        known(phase.ratio.map(|ratio| brief(ratio.get()))),
         latency(current),
         latency(recommended),
     ]

@@ -5,8 +5,12 @@ mod engines;
 mod export;
 mod exposition;
 mod fake;
+#[cfg(feature = "real-programs")]
+mod prometheus;
+mod promql;
 mod scrape;
 mod server;
+mod shipped;
 mod simulator;
 mod state;
 mod tidy;

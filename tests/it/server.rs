@@ -341,6 +341,9 @@ async fn the_status_page_shows_the_decision_so_that_it_can_be_redone() {
         "2.96236 × 2176 / 262144",
         "⌈0.215 × (1.84186 − 1) × max(1, 2) / (0.5 − 0.215)⌉",
         "⌈870.4 / (3035.86 × 1)⌉",
+        "(1 − 1) × 60 + 1 × 215, where I lies 1 of the way from 512 to 2048",
+        "(1 − 0) × ((1 − 0) × 11 + 0 × 30) + 0 × ((1 − 0) × 11 + 0 × 30)",
+        "x = 0.747475 from 0.1 to 0.9",
         "headroom_below_fifth",
         "10.0.0.2:8000/metrics",
         "no complete answer within 4s",
@@ -380,7 +383,7 @@ async fn the_status_page_shows_the_counts_of_the_decision_after_the_fleet_has_ch
     let server = start(snapshot, fixture::AT).await;
     let answer = get(server.addr, "/").await;
     assert!(answer.text().contains("612 × 3.48513 / 180 / 4</td>"));
-    assert!(answer.text().contains("max(1, prefill replicas then)"));
+    assert!(answer.text().contains("max(1, 2) / (0.5"));
     server.shutdown().await.unwrap();
 }
 
