@@ -101,7 +101,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         tracing::warn!("{warning}");
     }
 
-    let (watched, to_watch) = tokio::sync::watch::channel(config.files.clone());
+    let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
     let ticker =
@@ -120,7 +120,7 @@ struct Ticker {
     recorder: Option<Recorder>,
     effective: String,
     loader: Loader,
-    watched: tokio::sync::watch::Sender<Vec<PathBuf>>,
+    watched: tokio::sync::watch::Sender<watch::Marks>,
 }
 
 impl Ticker {
@@ -172,12 +172,20 @@ impl Ticker {
     }
 
     async fn reload(&mut self, answer: ReloadRequest) {
-        let loader = Arc::clone(&self.loader);
-        // Files may lie on a slow volume.
-        let loaded = tokio::task::spawn_blocking(move || loader()).await;
+        let (loader, known) = (Arc::clone(&self.loader), Arc::clone(self.exporter.config()));
+        // Files may lie on a slow volume. They are looked at before they are read: what changes in between is read once more.
+        let loaded = tokio::task::spawn_blocking(move || (watch::look(&known.files), loader())).await;
         let result = match loaded {
-            Ok(Ok(loaded)) => self.adopt(loaded),
-            Ok(Err(problems)) => Err(problems.iter().map(ToString::to_string).collect()),
+            Ok((before, Ok(loaded))) => {
+                let mut marks = watch::look(&loaded.config.files);
+                marks.extend(before.into_iter().filter(|(file, _)| loaded.config.files.contains(file)));
+                self.watched.send_replace(marks);
+                self.adopt(loaded)
+            }
+            Ok((before, Err(problems))) => {
+                self.watched.send_replace(before);
+                Err(problems.iter().map(ToString::to_string).collect())
+            }
             Err(error) => Err(vec![format!("reading the configuration failed: {error}")]),
         };
         if let Err(problems) = &result {
@@ -208,7 +216,6 @@ impl Ticker {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        self.watched.send_replace(config.files.clone());
         self.effective = loaded.effective;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
