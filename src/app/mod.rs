@@ -138,23 +138,39 @@ impl Ticker {
                     () = &mut due => break,
                 }
             }
-            // A reload must not wait for a hung server, nor a round for a reload.
-            let (scraper, jobs, keep) = (Arc::clone(&self.scraper), jobs(self.exporter.config()), self.recorder.is_some());
-            let origin = self.clock.origin();
-            let scraping = async move { scraper.round(&jobs, origin, keep).await };
-            tokio::pin!(scraping);
-            let reports = loop {
-                tokio::select! {
-                    biased;
-                    _ = &mut stopped => break 'ticks,
-                    Some(request) = reloads.recv() => self.reload(request).await,
-                    reports = &mut scraping => break reports,
-                }
-            };
+            let Some(reports) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
             self.conclude(&reports).await;
             wait = self.until_next_round();
         }
         self.keeper.finish(&self.exporter).await;
+    }
+
+    /// One round of reports about the targets of one configuration; `None` when asked to stop. A reload does not wait for a hung server, and
+    /// one that changes the targets begins the round anew: reports of other targets would look like a fleet that changed twice.
+    async fn scrape(
+        &mut self,
+        reloads: &mut mpsc::Receiver<ReloadRequest>,
+        stopped: &mut oneshot::Receiver<()>,
+    ) -> Option<Vec<TargetReport>> {
+        'rounds: loop {
+            let jobs = jobs(self.exporter.config());
+            let scraper = Arc::clone(&self.scraper);
+            let scraping = scraper.round(&jobs, self.clock.origin(), self.recorder.is_some());
+            tokio::pin!(scraping);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut *stopped => return None,
+                    Some(request) = reloads.recv() => {
+                        self.reload(request).await;
+                        if self::jobs(self.exporter.config()) != jobs {
+                            continue 'rounds;
+                        }
+                    }
+                    reports = &mut scraping => return Some(reports),
+                }
+            }
+        }
     }
 
     /// Plans one round of reports and tells everyone.

@@ -108,3 +108,25 @@ async fn a_new_profile_is_picked_up_and_the_next_window_uses_it() {
         (page.value("config_last_reload_successful", &[]) == Some(0.0)).then_some(())
     });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_targets_are_scraped_without_waiting_for_the_old_ones_that_hang() {
+    let hung = crate::fake::FakeServer::start(crate::fake::Behaviour::Hang).await;
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let settings = "scrape: { interval: 60s, timeout: 60s }\n";
+    let model = Model { interval: "60s", hold_for: "10m", ..Model::new("m", [hung.url()]) };
+    let exporter = Exporter::start(&site.config(settings, std::slice::from_ref(&model)));
+    until("the first round is under way", || (hung.requests() > 0).then_some(()));
+    let urls = routers.iter().map(|router| router.server.url()).collect();
+    site.config(settings, &[Model { urls, ..model }]);
+    exporter.process.signal("HUP");
+    let page = until("the new targets are up", || {
+        let page = exporter.metrics();
+        // No round is planned with targets of which it knows nothing.
+        assert_eq!(page.value("windows_skipped_total", &[("reason", "no_targets")]), Some(0.0));
+        (page.sum("target_up", &[]) == 2.0).then_some(page)
+    });
+    assert_eq!(page.reason("m-decode"), "baseline");
+    assert_eq!(page.value("current_replicas", &[("pool", "m-decode"), ("state", "ready")]), Some(5.0));
+}
