@@ -101,7 +101,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         tracing::warn!("{warning}");
     }
 
-    let (watched, to_watch) = tokio::sync::watch::channel(config.files.clone());
+    let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
     let ticker =
@@ -120,7 +120,7 @@ struct Ticker {
     recorder: Option<Recorder>,
     effective: String,
     loader: Loader,
-    watched: tokio::sync::watch::Sender<Vec<PathBuf>>,
+    watched: tokio::sync::watch::Sender<watch::Marks>,
 }
 
 impl Ticker {
@@ -138,23 +138,39 @@ impl Ticker {
                     () = &mut due => break,
                 }
             }
-            // A reload must not wait for a hung server, nor a round for a reload.
-            let (scraper, jobs, keep) = (Arc::clone(&self.scraper), jobs(self.exporter.config()), self.recorder.is_some());
-            let origin = self.clock.origin();
-            let scraping = async move { scraper.round(&jobs, origin, keep).await };
-            tokio::pin!(scraping);
-            let reports = loop {
-                tokio::select! {
-                    biased;
-                    _ = &mut stopped => break 'ticks,
-                    Some(request) = reloads.recv() => self.reload(request).await,
-                    reports = &mut scraping => break reports,
-                }
-            };
+            let Some(reports) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
             self.conclude(&reports).await;
             wait = self.until_next_round();
         }
         self.keeper.finish(&self.exporter).await;
+    }
+
+    /// One round of reports about the targets of one configuration; `None` when asked to stop. A reload does not wait for a hung server, and
+    /// one that changes the targets begins the round anew: reports of other targets would look like a fleet that changed twice.
+    async fn scrape(
+        &mut self,
+        reloads: &mut mpsc::Receiver<ReloadRequest>,
+        stopped: &mut oneshot::Receiver<()>,
+    ) -> Option<Vec<TargetReport>> {
+        'rounds: loop {
+            let jobs = jobs(self.exporter.config());
+            let scraper = Arc::clone(&self.scraper);
+            let scraping = scraper.round(&jobs, self.clock.origin(), self.recorder.is_some());
+            tokio::pin!(scraping);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut *stopped => return None,
+                    Some(request) = reloads.recv() => {
+                        self.reload(request).await;
+                        if self::jobs(self.exporter.config()) != jobs {
+                            continue 'rounds;
+                        }
+                    }
+                    reports = &mut scraping => return Some(reports),
+                }
+            }
+        }
     }
 
     /// Plans one round of reports and tells everyone.
@@ -172,12 +188,20 @@ impl Ticker {
     }
 
     async fn reload(&mut self, answer: ReloadRequest) {
-        let loader = Arc::clone(&self.loader);
-        // Files may lie on a slow volume.
-        let loaded = tokio::task::spawn_blocking(move || loader()).await;
+        let (loader, known) = (Arc::clone(&self.loader), Arc::clone(self.exporter.config()));
+        // Files may lie on a slow volume. They are looked at before they are read: what changes in between is read once more.
+        let loaded = tokio::task::spawn_blocking(move || (watch::look(&known.files), loader())).await;
         let result = match loaded {
-            Ok(Ok(loaded)) => self.adopt(loaded),
-            Ok(Err(problems)) => Err(problems.iter().map(ToString::to_string).collect()),
+            Ok((before, Ok(loaded))) => {
+                let mut marks = watch::look(&loaded.config.files);
+                marks.extend(before.into_iter().filter(|(file, _)| loaded.config.files.contains(file)));
+                self.watched.send_replace(marks);
+                self.adopt(loaded)
+            }
+            Ok((before, Err(problems))) => {
+                self.watched.send_replace(before);
+                Err(problems.iter().map(ToString::to_string).collect())
+            }
             Err(error) => Err(vec![format!("reading the configuration failed: {error}")]),
         };
         if let Err(problems) = &result {
@@ -208,7 +232,6 @@ impl Ticker {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        self.watched.send_replace(config.files.clone());
         self.effective = loaded.effective;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);

@@ -4,6 +4,7 @@
 //! file that appears later, and a network volume; it needs no descriptors and has no queue that can overflow. It costs a few system
 //! calls a second.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,9 +15,12 @@ use crate::server::ReloadRequest;
 /// Time between looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// The watched files as they were at one moment.
+pub type Marks = BTreeMap<PathBuf, Mark>;
+
 /// What tells one state of a file from another; `None` where there is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Mark(Option<(u64, Option<SystemTime>, u64)>);
+pub struct Mark(Option<(u64, Option<SystemTime>, u64)>);
 
 impl Mark {
     fn of(path: &Path) -> Self {
@@ -35,18 +39,17 @@ fn identity(_found: &std::fs::Metadata) -> u64 {
 }
 
 /// Asks for a reload after a change, once the files have been the same for one more look: a half-written file is not read.
-pub async fn watch(mut files: watch::Receiver<Vec<PathBuf>>, reload: mpsc::Sender<ReloadRequest>) {
-    let mut applied = marks(&files.borrow_and_update());
+///
+/// `read` holds the files as they were before they were last read, whoever asked for that: a change while they were read is a change.
+pub async fn watch(mut read: watch::Receiver<Marks>, reload: mpsc::Sender<ReloadRequest>) {
+    let mut applied = read.borrow_and_update().clone();
     let mut last = applied.clone();
     loop {
         tokio::time::sleep(PERIOD).await;
-        if files.has_changed().unwrap_or(false) {
-            // The list itself changed by a reload, which has just read the files.
-            applied = marks(&files.borrow_and_update());
-            last.clone_from(&applied);
-            continue;
+        if read.has_changed().unwrap_or(false) {
+            applied = read.borrow_and_update().clone();
         }
-        let now = marks(&files.borrow());
+        let now = look(applied.keys());
         let settled = now == last;
         last = now;
         if last == applied || !settled {
@@ -60,6 +63,7 @@ pub async fn watch(mut files: watch::Receiver<Vec<PathBuf>>, reload: mpsc::Sende
     }
 }
 
-fn marks(files: &[PathBuf]) -> Vec<Mark> {
-    files.iter().map(|file| Mark::of(file)).collect()
+/// The files as they are now.
+pub fn look<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Marks {
+    files.into_iter().map(|file| (file.clone(), Mark::of(file))).collect()
 }

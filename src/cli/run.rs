@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::Failure;
@@ -58,13 +58,32 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let loaded = loader()?;
     let limits = without_file.then(|| limits(&loaded));
     runtime()?.block_on(async {
+        // Before anything is started: a signal that comes early must end the process in order, too.
+        let signals = Signals::listen()?;
         let running = app::start(loaded, Options { loader, record }).await?;
         if let Some(limits) = limits {
             tracing::info!("{limits}");
         }
-        serve(running).await
+        serve(running, signals).await
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The signals that `run` obeys.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+            hang_up: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
+        })
+    }
 }
 
 /// With flags alone the limits are nobody's decision until they are shown.
@@ -79,16 +98,13 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the runtime")
 }
 
-async fn serve(mut running: Running) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+async fn serve(mut running: Running, mut signals: Signals) -> anyhow::Result<()> {
     let reload = running.reload();
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hang_up.recv() => {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            _ = signals.hang_up.recv() => {
                 let (answer, _result) = oneshot::channel();
                 // A full queue already holds a reload that will read the same files.
                 let _full = reload.try_send(answer);

@@ -57,6 +57,13 @@ pub struct Job {
     pub engine: Option<&'static Engine>,
 }
 
+impl PartialEq for Job {
+    fn eq(&self, other: &Self) -> bool {
+        let name = |job: &Self| job.engine.map(|engine| engine.name);
+        (&self.target, &self.url, name(self)) == (&other.target, &other.url, name(other))
+    }
+}
+
 /// Scrapes rounds of targets. Remembers connections, and which targets did not answer.
 #[derive(Debug)]
 pub struct Scraper {

@@ -56,13 +56,23 @@ pub struct FakeServer {
     task: tokio::task::JoinHandle<()>,
 }
 
-#[derive(Debug, Default)]
+/// Makes a page at the moment of the request.
+type Live = Box<dyn Fn() -> Vec<u8> + Send>;
+
+#[derive(Default)]
 struct Shared {
     page: Mutex<String>,
+    live: Mutex<Option<Live>>,
     requests: AtomicUsize,
     connections: AtomicUsize,
     sent: AtomicUsize,
     last_request: Mutex<String>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Shared")
+    }
 }
 
 impl FakeServer {
@@ -91,6 +101,11 @@ impl FakeServer {
     /// Shows this page from now on.
     pub fn set_page(&self, page: &str) {
         page.clone_into(&mut self.shared.page.lock().unwrap());
+    }
+
+    /// Shows what this makes at each request from now on, instead of a fixed page.
+    pub fn set_live_page(&self, page: impl Fn() -> Vec<u8> + Send + 'static) {
+        *self.shared.live.lock().unwrap() = Some(Box::new(page));
     }
 
     /// `http://host:port/metrics`.
@@ -184,7 +199,8 @@ async fn read_head(stream: &mut TcpStream) -> Option<String> {
 /// Whether the connection is kept.
 async fn answer(stream: &mut TcpStream, head: &str, behaviour: Behaviour, answered: usize, shared: &Shared) -> std::io::Result<bool> {
     const TEXT: &str = "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n";
-    let page = shared.page.lock().unwrap().clone().into_bytes();
+    let live = shared.live.lock().unwrap().as_ref().map(|page| page());
+    let page = live.unwrap_or_else(|| shared.page.lock().unwrap().clone().into_bytes());
     let length = page.len();
     match behaviour {
         Behaviour::Redirect(location) if !head.starts_with("GET /page ") => {
@@ -226,11 +242,12 @@ async fn answer(stream: &mut TcpStream, head: &str, behaviour: Behaviour, answer
         Behaviour::Huge { bytes, announced } => {
             let length = if announced { format!("Content-Length: {bytes}\r\n") } else { "Connection: close\r\n".to_owned() };
             send(stream, &format!("HTTP/1.1 200 OK\r\n{TEXT}{length}\r\n"), b"", shared).await?;
-            let mut line = 0;
-            while shared.sent.load(Ordering::SeqCst) < bytes {
+            let (mut line, mut sent) = (0, 0);
+            while sent < bytes {
                 let lines: String = (line..line + 1000).map(|line| format!("huge{{line=\"{line}\"}} 1\n")).collect();
                 send(stream, "", lines.as_bytes(), shared).await?;
                 line += 1000;
+                sent += lines.len();
             }
         }
         Behaviour::ResetInBody => {

@@ -5,11 +5,13 @@ mod engines;
 mod export;
 mod exposition;
 mod fake;
+mod plan_cli;
 #[cfg(feature = "real-programs")]
 mod prometheus;
 mod promql;
 mod scrape;
 mod server;
+mod service;
 mod shipped;
 mod simulator;
 mod state;

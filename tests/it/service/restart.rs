@@ -1,0 +1,118 @@
+//! What survives a restart? The state file, whatever ends the process and whatever lies in its place.
+
+use std::time::Duration;
+
+use super::{Exporter, Model, Process, Router, Site, text, until};
+use crate::fake::{Behaviour, FakeServer};
+
+const STATE: &str = "state_file: state.json\n";
+
+/// A site whose state file holds a recommendation of 3 for both pools, made by a process that has ended.
+async fn with_state() -> Site {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let mut exporter = Exporter::start(&site.config(STATE, &[Model::of("m", &routers)]));
+    exporter.settle(&["m"], 3.0);
+    exporter.process.signal("TERM");
+    assert_eq!(exporter.process.ended(), Some(0), "{}", exporter.process.log());
+    site
+}
+
+/// A configuration whose first round does not end within a test.
+fn unanswered(site: &Site, server: &FakeServer) -> Exporter {
+    let model = Model { interval: "60s", hold_for: "10m", ..Model::new("m", [server.url()]) };
+    Exporter::start(&site.config(&format!("scrape: {{ interval: 60s, timeout: 60s }}\n{STATE}"), &[model]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recommendation_is_there_again_before_the_first_scrape_ends_and_a_bad_state_is_ignored_aloud() {
+    let site = with_state().await;
+    let hung = FakeServer::start(Behaviour::Hang).await;
+    let good = std::fs::read_to_string(site.path("state.json")).unwrap();
+    let restored = |text: &str| {
+        site.write("state.json", text);
+        let exporter = unanswered(&site, &hung);
+        assert_eq!(exporter.status("/-/ready"), 503);
+        let page = exporter.metrics();
+        let replicas = [page.recommended("m-prefill"), page.recommended("m-decode")];
+        assert_eq!(replicas[0], replicas[1]);
+        let warned = exporter.process.log().lines().any(|line| line.contains("WARN") && line.contains("state ignored"));
+        (replicas[0], warned)
+    };
+    assert_eq!(restored(&good), (Some(3.0), false));
+    let bad = [
+        String::new(),
+        good[..good.len() / 2].to_owned(),
+        "\0\u{1}garbage".to_owned(),
+        "{\"some\": \"other program's file\"}".to_owned(),
+        good.replace("\"version\":1", "\"version\":99"),
+        good.replace("\"replicas\":3", "\"replicas\":9"),
+    ];
+    for text in &bad {
+        assert_ne!(*text, good);
+        assert_eq!(restored(text), (None, true), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recommendation_that_outlived_its_time_is_not_served_again() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let mut exporter = Exporter::start(&site.config(STATE, &[Model { hold_for: "3s", ..Model::of("m", &routers) }]));
+    exporter.settle(&["m"], 3.0);
+    exporter.process.signal("TERM");
+    exporter.process.ended();
+    std::thread::sleep(Duration::from_millis(3200));
+    let hung = FakeServer::start(Behaviour::Hang).await;
+    let exporter = unanswered(&site, &hung);
+    assert_eq!(exporter.recommended("m-decode"), None);
+    assert!(exporter.process.log().contains("state too old"), "{}", exporter.process.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_at_any_moment_leaves_a_state_that_can_be_read() {
+    let site = with_state().await;
+    let hung = FakeServer::start(Behaviour::Refuse).await;
+    let mut seed: u64 = 0x5eed;
+    for round in 0..12 {
+        // Limits that alternate change what is held, so that each start has something to write.
+        let limits = if round % 2 == 0 { (1, 2) } else { (3, 8) };
+        let config = site.config(STATE, &[Model { limits, ..Model::new("m", [hung.url()]) }]);
+        let mut process = Process::spawn(&["run", "--config", text(&config)], &[]);
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis((seed >> 33) % 150));
+        process.kill();
+        assert!(!process.log().contains("state ignored"), "{}", process.log());
+    }
+    let hung = FakeServer::start(Behaviour::Hang).await;
+    let exporter = unanswered(&site, &hung);
+    let replicas = exporter.recommended("m-decode");
+    assert!(replicas == Some(2.0) || replicas == Some(3.0), "{replicas:?}: {}", exporter.process.log());
+    assert!(!exporter.process.log().contains("state ignored"), "{}", exporter.process.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_reads_the_state_publishes_and_writes_once_the_first_has_gone() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let config = site.config(STATE, &[Model::of("m", &routers)]);
+    let mut first = Exporter::start(&config);
+    first.settle(&["m"], 3.0);
+    until("the state is written", || {
+        let text = std::fs::read_to_string(site.path("state.json")).ok()?;
+        (text.matches("\"replicas\":3").count() == 2).then_some(())
+    });
+    let second = Exporter::start(&config);
+    // Restored, not computed: its own first window has not ended.
+    assert_eq!(second.recommended("m-decode"), Some(3.0));
+    assert!(second.process.log().contains("another process keeps this state file"), "{}", second.process.log());
+    second.settle(&["m"], 3.0);
+    first.process.signal("TERM");
+    assert_eq!(first.process.ended(), Some(0));
+    routers.iter().for_each(|router| router.set_rate(2.5));
+    second.settle(&["m"], 1.0);
+    until("the second process keeps the state now", || {
+        let text = std::fs::read_to_string(site.path("state.json")).ok()?;
+        (text.matches("\"replicas\":1").count() == 2).then_some(())
+    });
+}
