@@ -85,7 +85,9 @@ impl Running {
 pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> {
     let clock = Clock::start();
     let config = Arc::new(loaded.config);
-    let recorder = options.record.map(Recorder::open).transpose().context("open the recording directory")?;
+    let open =
+        |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
+    let recorder = options.record.map(open).transpose()?;
     let scraper = Arc::new(Scraper::new(&config.scrape).context("make the scraper")?);
     let now = clock.now();
     let (keeper, restored) = Keeper::open(config.state_file.clone(), now);

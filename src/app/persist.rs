@@ -59,8 +59,12 @@ impl Keeper {
         let file = path.map(|path| {
             let file = StateFile::open(&path);
             let path = path.display();
-            if !file.is_writer() {
-                tracing::warn!(%path, "another process keeps this state file; it is read now and written once the other ends");
+            match file.claim() {
+                Ok(()) => {}
+                Err(SaveError::Locked { .. }) => {
+                    tracing::warn!(%path, "another process keeps this state file; it is read now and written once the other ends");
+                }
+                Err(error) => tracing::error!(%path, "state cannot be kept: {:#}", anyhow::Error::from(error)),
             }
             match file.load::<Kept>() {
                 Loaded::Nothing => tracing::info!(%path, "no state yet"),
@@ -107,7 +111,7 @@ fn write(file: &StateFile, kept: &Kept) -> bool {
     match file.save(kept) {
         Ok(()) => return true,
         Err(error @ SaveError::Locked { .. }) => tracing::debug!("state not written: {error}"),
-        Err(error) => tracing::error!("state not written: {error}"),
+        Err(error) => tracing::error!("state not written: {:#}", anyhow::Error::from(error)),
     }
     false
 }

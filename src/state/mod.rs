@@ -119,6 +119,11 @@ impl StateFile {
         self.become_writer().is_ok()
     }
 
+    /// As [`is_writer`](Self::is_writer), with the reason why not: another process, or the disk.
+    pub fn claim(&self) -> Result<(), SaveError> {
+        self.become_writer()
+    }
+
     /// What is on disk.
     pub fn load<T: DeserializeOwned>(&self) -> Loaded<T> {
         let found = self.read();

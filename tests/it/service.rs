@@ -257,9 +257,9 @@ impl Metrics {
 
     /// The reason in force.
     pub fn reason(&self, pool: &str) -> String {
-        let name = format!("inference_planner_hold_reason{{");
+        let name = "inference_planner_hold_reason{";
         let pool = format!("pool=\"{pool}\"");
-        let active = self.0.lines().find(|line| line.starts_with(&name) && line.contains(&pool) && line.ends_with(" 1"));
+        let active = self.0.lines().find(|line| line.starts_with(name) && line.contains(&pool) && line.ends_with(" 1"));
         let (_, rest) = active.expect("one reason is in force").split_once("reason=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
     }

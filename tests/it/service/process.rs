@@ -49,6 +49,10 @@ async fn exit_codes_tell_bad_usage_from_bad_luck() {
     let (code, stdout, stderr) = run(&["run", "--config", text(&config)]);
     assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
     assert!(stderr.contains(&taken.local_addr().unwrap().to_string()), "{stderr}");
+    let config = site.config("", &[Model::new("m", ["http://127.0.0.1:9/metrics".to_owned()])]);
+    let below_a_file = site.path("profile.json").join("recorded");
+    let (code, _, stderr) = run(&["run", "--config", text(&config), "--record", text(&below_a_file)]);
+    assert!(code == Some(1) && stderr.contains("profile.json/recorded"), "{code:?} {stderr}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

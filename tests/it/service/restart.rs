@@ -116,3 +116,15 @@ async fn a_second_process_reads_the_state_publishes_and_writes_once_the_first_ha
         (text.matches("\"replicas\":1").count() == 2).then_some(())
     });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_state_that_cannot_be_kept_costs_nothing_else_and_the_log_says_why() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let exporter = Exporter::start(&site.config("state_file: missing/state.json\n", &[Model::of("m", &routers)]));
+    exporter.settle(&["m"], 3.0);
+    let log = exporter.process.log();
+    let line = log.lines().find(|line| line.contains("ERROR") && line.contains("state cannot be kept")).unwrap();
+    assert!(line.contains("missing/state.json.lock") && line.contains("No such file"), "{line}");
+    assert!(!log.contains("another process"), "{log}");
+}
