@@ -1,6 +1,6 @@
 //! How does it all run? The composition root and the tick: the only place that reads the clock and knows every room.
 //!
-//! One tick: take one configuration snapshot; run one scrape round; read the clock once; plan, check and count every model; swap the
+//! One tick: take one configuration snapshot; read the clock once; run one scrape round; plan, check and count every model; swap the
 //! snapshot that our pages read; keep what survives a restart; record; log what changed.
 
 pub mod clock;
@@ -26,6 +26,7 @@ use crate::record::Recorder;
 use crate::scrape::report::TargetReport;
 use crate::scrape::{Job, Scraper};
 use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
+use crate::units::Moment;
 use clock::Clock;
 use exporter::{Event, Exporter};
 use persist::Keeper;
@@ -140,8 +141,8 @@ impl Ticker {
                     () = &mut due => break,
                 }
             }
-            let Some(reports) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
-            self.conclude(&reports).await;
+            let Some((reports, began)) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
+            self.conclude(&reports, began);
             wait = self.until_next_round();
         }
         self.keeper.finish(&self.exporter).await;
@@ -153,9 +154,9 @@ impl Ticker {
         &mut self,
         reloads: &mut mpsc::Receiver<ReloadRequest>,
         stopped: &mut oneshot::Receiver<()>,
-    ) -> Option<Vec<TargetReport>> {
+    ) -> Option<(Vec<TargetReport>, Moment)> {
         'rounds: loop {
-            let jobs = jobs(self.exporter.config());
+            let (jobs, began) = (jobs(self.exporter.config()), self.clock.now());
             let scraper = Arc::clone(&self.scraper);
             let scraping = scraper.round(&jobs, self.clock.origin(), self.recorder.is_some());
             tokio::pin!(scraping);
@@ -169,15 +170,15 @@ impl Ticker {
                             continue 'rounds;
                         }
                     }
-                    reports = &mut scraping => return Some(reports),
+                    reports = &mut scraping => return Some((reports, began)),
                 }
             }
         }
     }
 
-    /// Plans one round of reports and tells everyone.
-    async fn conclude(&mut self, reports: &[TargetReport]) {
-        let now = self.clock.now();
+    /// Plans one round of reports and tells everyone. `now` is when the round began: a hung server stretches rounds, and the time between
+    /// two ends would then say less about the windows than the time between two beginnings, which lie on the grid.
+    fn conclude(&mut self, reports: &[TargetReport], now: Moment) {
         let (rounds, events) = self.exporter.round(reports, now);
         self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
         for event in &events {

@@ -135,6 +135,9 @@ pub fn current_replicas(pool: &PoolPolicy, memory: &Memory, input: &ModelInput) 
     }
 }
 
+/// Share of the shortest first window below which a later window is too short to say anything.
+const LEAST_OF_A_SHORT_WINDOW: f64 = 0.5;
+
 /// What becomes of the window after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -156,11 +159,17 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     if let Some(reason) = memory.window.and_then(|window| window.spoiled) {
         return (Decision::held(reason, None), begin);
     }
-    // Only a process that has not seen a whole window yet is setting its baseline; later a short window comes from a clock step or a late round.
-    let stale = memory.complete_window_seen || memory.window.is_some_and(|window| window.realigned);
-    let unready = if stale { Reason::StaleWindow } else { Reason::Baseline };
     // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
-    let shortest = policy.shortest_first_window().min(policy.interval.mul_f64(observe::WHOLE_SHARE));
+    let whole_from = policy.interval.mul_f64(observe::WHOLE_SHARE);
+    let realigned = memory.window.is_some_and(|window| window.realigned);
+    let (unready, shortest) = if realigned {
+        (Reason::StaleWindow, policy.shortest_first_window().min(whole_from))
+    } else if memory.complete_window_seen {
+        // A boundary that was noticed late, because a round overran, leaves the next window short; its rates are divided by its real time.
+        (Reason::StaleWindow, policy.shortest_first_window().min(whole_from).mul_f64(LEAST_OF_A_SHORT_WINDOW))
+    } else {
+        (Reason::Baseline, policy.shortest_first_window().min(whole_from))
+    };
     if span < shortest {
         return (Decision::held(unready, None), Next::Extend);
     }
@@ -170,7 +179,7 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
     let Some(window) = observe::observe(memory, input, policy, now) else {
         return (Decision::held(unready, None), Next::Extend);
     };
-    let whole = span.as_secs_f64() >= observe::WHOLE_SHARE * policy.interval.as_secs_f64();
+    let whole = span >= whole_from;
     (decide(memory, input, policy, &window, whole), Next::Begin { whole })
 }
 

@@ -35,12 +35,7 @@ const ROOMS: &[Room] = &[
     room("simulator", true, &["units", "planner", "engines"], &[]),
     room("export", false, &["units", "planner", "scrape"], &["arc_swap", "prometheus"]),
     room("report", true, &["units", "planner", "simulator"], &["serde_json"]),
-    room(
-        "server",
-        false,
-        &["units", "export", "planner", "report"],
-        &["arc_swap", "axum", "axum_server", "flate2", "tokio", "tower_http"],
-    ),
+    room("server", false, &["units", "export", "planner", "report"], &["arc_swap", "axum", "axum_server", "flate2", "tokio", "tower_http"]),
     room("state", false, &["units", "planner"], &["serde", "serde_json", "sha2", "thiserror"]),
     room("record", false, &["units", "planner"], &["flate2", "serde", "serde_json"]),
 ];

@@ -286,16 +286,26 @@ fn a_missed_round_at_a_boundary_shortens_the_window_and_changes_no_rate() {
 }
 
 #[test]
-fn a_late_round_lengthens_its_window_and_the_short_rest_is_stale() {
+fn a_late_round_lengthens_its_window_and_a_rest_of_half_a_minute_still_counts() {
     let (mut world, mut router) = decided();
     let _quiet = world.drive(&mut router, 180.0, 355.0, BUSY);
     router.serve(Served::typical(145.0 * BUSY));
-    let plan = world.one(500.0, &router);
-    assert_eq!((plan.reason, counts(&plan), elapsed(&plan), rate(&plan)), (Reason::None, [Some(5), Some(2)], 320.0, BUSY));
+    assert_eq!(elapsed(&world.one(500.0, &router)), 320.0);
     let plan = world.drive(&mut router, 500.0, 540.0, BUSY);
+    assert_eq!((plan.reason, counts(&plan), elapsed(&plan), rate(&plan)), (Reason::None, [Some(5), Some(2)], 40.0, BUSY));
+}
+
+#[test]
+fn a_late_round_lengthens_its_window_and_a_rest_of_seconds_is_stale() {
+    let (mut world, mut router) = decided();
+    let _quiet = world.drive(&mut router, 180.0, 355.0, BUSY);
+    router.serve(Served::typical(165.0 * BUSY));
+    let plan = world.one(520.0, &router);
+    assert_eq!((plan.reason, counts(&plan), elapsed(&plan), rate(&plan)), (Reason::None, [Some(5), Some(2)], 340.0, BUSY));
+    let plan = world.drive(&mut router, 520.0, 540.0, BUSY);
     assert_eq!((plan.reason, counts(&plan)), (Reason::StaleWindow, [Some(5), Some(2)]));
     let plan = world.drive(&mut router, 540.0, 720.0, BUSY);
-    assert_eq!((plan.reason, elapsed(&plan), rate(&plan)), (Reason::None, 220.0, BUSY));
+    assert_eq!((plan.reason, elapsed(&plan), rate(&plan)), (Reason::None, 200.0, BUSY));
 }
 
 #[test]
