@@ -20,7 +20,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Loaded, Problem};
+use crate::config::{Config, Loaded, Portable, Problem};
 use crate::export::snapshot::Snapshot;
 use crate::record::Recorder;
 use crate::scrape::report::TargetReport;
@@ -108,7 +108,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
     let ticker =
-        Ticker { clock, exporter, scraper, snapshot, keeper, recorder, effective: loaded.effective, loader: options.loader, watched };
+        Ticker { clock, exporter, scraper, snapshot, keeper, recorder, portable: loaded.portable, loader: options.loader, watched };
     let ticking = tokio::spawn(ticker.run(reloads, stopped));
     Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
 }
@@ -121,7 +121,7 @@ struct Ticker {
     snapshot: Arc<ArcSwap<Snapshot>>,
     keeper: Keeper,
     recorder: Option<Recorder>,
-    effective: String,
+    portable: Portable,
     loader: Loader,
     watched: tokio::sync::watch::Sender<watch::Marks>,
 }
@@ -186,7 +186,7 @@ impl Ticker {
         }
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
-            recording::record(recorder, &rounds, reports, now, &self.effective);
+            recording::record(recorder, &rounds, reports, now, &self.portable);
         }
     }
 
@@ -235,7 +235,7 @@ impl Ticker {
         for warning in &loaded.warnings {
             tracing::warn!("{warning}");
         }
-        self.effective = loaded.effective;
+        self.portable = loaded.portable;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
         tracing::info!(before = %running.hash, config = %config.hash, version = env!("CARGO_PKG_VERSION"), "configuration reloaded");

@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::exporter::Round;
+use crate::config::Portable;
 use crate::planner::input::Reading;
 use crate::record::{DecisionRecord, RecordedPage, RecordedSource, RecordedTarget, Recorder, Recording};
 use crate::scrape::report::TargetReport;
 use crate::units::{Moment, TargetId};
 
 /// Records the decisions among `rounds`, and keeps the pages with which windows begin. A full disk costs the recording and nothing else.
-pub fn record(recorder: &mut Recorder, rounds: &[Round], reports: &[TargetReport], now: Moment, effective: &str) {
+pub fn record(recorder: &mut Recorder, rounds: &[Round], reports: &[TargetReport], now: Moment, portable: &Portable) {
     let by_target: BTreeMap<&TargetId, &TargetReport> = reports.iter().map(|report| (&report.target, report)).collect();
     for round in rounds.iter().filter(|round| round.plan.decided) {
-        let recording = assemble(recorder, round, &by_target, now, effective);
+        let recording = assemble(recorder, round, &by_target, now, portable);
         match recorder.write(&recording) {
             Ok(folder) => tracing::debug!(folder = %folder.display(), "decision recorded"),
             Err(error) => tracing::error!("decision not recorded: {error}"),
@@ -35,7 +36,13 @@ fn beginnings(rounds: &[Round]) -> impl Iterator<Item = (&TargetId, std::time::D
     targets.filter_map(|(target, window)| Some((target, window.first.as_ref()?.at)))
 }
 
-fn assemble(recorder: &Recorder, round: &Round, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment, effective: &str) -> Recording {
+fn assemble(
+    recorder: &Recorder,
+    round: &Round,
+    reports: &BTreeMap<&TargetId, &TargetReport>,
+    now: Moment,
+    portable: &Portable,
+) -> Recording {
     let engine = |target: &TargetId| {
         let scraped = reports.get(target).and_then(|report| report.outcome.as_ref().ok());
         scraped.map(|scraped| scraped.engine.to_owned()).unwrap_or_default()
@@ -70,7 +77,8 @@ fn assemble(recorder: &Recorder, round: &Round, reports: &BTreeMap<&TargetId, &T
             moment: now,
             sources: sources.collect(),
         },
-        config: effective.to_owned(),
+        config: portable.config.clone(),
+        profiles: portable.profiles.clone(),
         policy: (*round.policy).clone(),
         memory: round.before.clone(),
         plan: (*round.plan).clone(),

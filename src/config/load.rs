@@ -54,6 +54,17 @@ pub struct Loaded {
     /// The configuration as YAML, defaults filled in, paths resolved and credentials hidden. It loads again to the same configuration, save
     /// for the hidden credentials, when it is read as a file of the folder in which the process runs.
     pub effective: String,
+    /// The same in a form that can be carried elsewhere.
+    pub portable: Portable,
+}
+
+/// A configuration with its profiles, for another folder or machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Portable {
+    /// As [`Loaded::effective`], but profiles are named as files beside it.
+    pub config: String,
+    /// The profiles, JSON, by those names.
+    pub profiles: BTreeMap<String, String>,
 }
 
 /// Reads the text, the variables and the flags, and checks everything that needs no other file. Never fails: problems wait in the draft.
@@ -256,6 +267,7 @@ impl Draft {
     ) -> Loaded {
         let profiles: Vec<&Path> = self.models.iter().filter_map(|model| model.profile.as_deref()).collect();
         let effective = effective::render(&config, &profiles);
+        let portable = portable(&config, &profiles, envelopes);
         // Each part begins with its length, so that no two lists of parts give the same bytes. Maps and vectors are ordered, floats are
         // printed so that they read back to the same bits: equal configurations give equal text.
         let mut hash = Sha256::new();
@@ -267,7 +279,7 @@ impl Draft {
         }
         let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         config.hash = digits[..HASH_DIGITS].to_owned();
-        Loaded { config, warnings, effective }
+        Loaded { config, warnings, effective, portable }
     }
 
     fn warnings(&self, config: &Config) -> Vec<Problem> {
@@ -308,6 +320,18 @@ impl Draft {
         }
         warnings
     }
+}
+
+/// Profiles become `profile-1.json` and so on, in the order of the models.
+fn portable(config: &Config, profiles: &[&Path], envelopes: &BTreeMap<PathBuf, Envelope>) -> Portable {
+    let names: Vec<String> = (1..=profiles.len()).map(|number| format!("profile-{number}.json")).collect();
+    let paths: Vec<&Path> = names.iter().map(Path::new).collect();
+    let text = |path: &&Path| {
+        let document = envelopes.get(*path).map(|envelope| serde_json::to_string(envelope.document()));
+        // A checked profile is finite numbers in plain structures, which JSON always holds.
+        document.and_then(Result::ok).unwrap_or_default()
+    };
+    Portable { config: effective::render(config, &paths), profiles: names.iter().cloned().zip(profiles.iter().map(text)).collect() }
 }
 
 /// Objectives that no number of replicas can meet, by the profile's own fastest points.

@@ -37,7 +37,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use flags::Flags;
-pub use load::{Draft, Inputs, Loaded, read};
+pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;
 pub use problem::Problem;
 pub use reference::render as reference;

@@ -5,7 +5,7 @@
 //! ```text
 //! DIR/1795953600-000001-qwen3-8b/
 //!   decision.json     version, model, moment, target list with outcomes
-//!   config.yaml       the effective configuration
+//!   config.yaml       the effective configuration; with profile-N.json beside it, `plan --config` takes it as it is
 //!   policy.json       what the configuration means for the model, its profile included
 //!   memory.json       the planner's memory from before
 //!   plan.json         the plan
@@ -94,6 +94,8 @@ pub struct Recording {
     pub record: DecisionRecord,
     /// The effective configuration, YAML.
     pub config: String,
+    /// The profiles that it names, JSON by file name.
+    pub profiles: BTreeMap<String, String>,
     /// The policy that decided.
     pub policy: ModelPolicy,
     /// The memory from before.
@@ -150,6 +152,9 @@ impl Recorder {
         fs::create_dir_all(&unfinished)?;
         write_json(&unfinished.join("decision.json"), &recording.record)?;
         fs::write(unfinished.join("config.yaml"), &recording.config)?;
+        for (name, profile) in &recording.profiles {
+            fs::write(unfinished.join(name), profile)?;
+        }
         write_json(&unfinished.join("policy.json"), &recording.policy)?;
         write_json(&unfinished.join("memory.json"), &recording.memory)?;
         write_json(&unfinished.join("plan.json"), &recording.plan)?;
@@ -210,6 +215,8 @@ pub fn read(folder: &Path) -> io::Result<Recording> {
     };
     Ok(Recording {
         config: fs::read_to_string(folder.join("config.yaml"))?,
+        // The policy holds what they say; only `plan --config` reads them.
+        profiles: BTreeMap::new(),
         policy: read_json(&folder.join("policy.json"))?,
         memory: read_json(&folder.join("memory.json"))?,
         plan: read_json(&folder.join("plan.json"))?,

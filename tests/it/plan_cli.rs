@@ -229,11 +229,11 @@ async fn a_recording_replays_to_the_byte_and_says_where_it_was_tampered_with() {
     let reasons: Vec<&str> = plans.iter().filter_map(|plan| plan["reason"].as_str()).collect();
     assert!(reasons.contains(&"none") && reasons.contains(&"all_targets_down"), "{reasons:?}");
 
-    // The same decision from its pages, through the configuration: without the memory, so the wish alone is the same.
+    // The same decision from its pages, through the recorded configuration: without the memory, so the wish alone is the same.
     let index = plans.iter().rposition(|plan| plan["model"] == "n" && plan["reason"] == "none").unwrap();
     let (plan, folder) = (&plans[index], &found[index]);
     let elapsed = plan["observation"]["elapsed_seconds"].to_string();
-    let [before, after] = ["before", "after"].map(|part| folder.join(part));
+    let [config, before, after] = ["config.yaml", "before", "after"].map(|part| folder.join(part));
     let (code, stdout, stderr) =
         run(&["plan", "--config", text(&config), "--before", text(&before), "--after", text(&after), "--elapsed", &elapsed]);
     assert_eq!(code, Some(0), "{stderr}");
