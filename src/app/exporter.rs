@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
+use crate::engines::Reading;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
-use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId, SourceInput, TargetReading};
+use crate::planner::input::{self, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{Plan, PoolPlan, Reason};
@@ -110,6 +111,13 @@ pub enum Event {
         /// What was broken.
         violation: Violation,
     },
+    /// What is wrong with a target changed; `None` once nothing is.
+    Target {
+        /// Which target.
+        target: TargetId,
+        /// In words.
+        problem: Option<String>,
+    },
     /// A model that the targets name cannot be planned.
     Unplannable {
         /// Which model.
@@ -199,7 +207,9 @@ impl Exporter {
             state.engines = engines_of(model, &state.policy, &by_target);
             rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
-        self.targets = statuses(&config, &by_target);
+        let targets = statuses(&config, &by_target);
+        events.extend(new_problems(&self.targets, &targets));
+        self.targets = targets;
         self.ready = true;
         (rounds, events)
     }
@@ -321,8 +331,8 @@ fn seen_models(model: &ModelConfig, reports: &BTreeMap<&TargetId, &TargetReport>
 /// The facts of a round about one model.
 pub fn input_of(model: &ModelConfig, name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
     let reading = |report: &TargetReport| match &report.outcome {
-        Ok(scraped) => Reading::Sample(Box::new(scraped.reading.of_model(name))),
-        Err(failure) => Reading::Failed(failure.kind),
+        Ok(scraped) => input::Reading::Sample(Box::new(scraped.reading.of_model(name))),
+        Err(failure) => input::Reading::Failed(failure.kind),
     };
     let sources = model.sources.iter().map(|source| SourceInput {
         source: source.source.clone(),
@@ -398,7 +408,10 @@ fn statuses(config: &Config, reports: &BTreeMap<&TargetId, &TargetReport>) -> Ve
             };
             for report in source.targets.iter().filter_map(|target| reports.get(&target.target)) {
                 let (engine, missing, problem) = match &report.outcome {
-                    Ok(scraped) => (scraped.engine, scraped.reading.missing.clone(), scraped.first_problem.clone()),
+                    Ok(scraped) => {
+                        let problem = absent_model(model, &scraped.reading).or_else(|| scraped.first_problem.clone());
+                        (scraped.engine, scraped.reading.missing.clone(), problem)
+                    }
                     Err(failure) => ("", Vec::new(), Some(format!("{}: {}", failure.kind.as_str(), failure.message))),
                 };
                 statuses.entry(report.target.clone()).or_insert_with(|| TargetStatus {
@@ -415,6 +428,21 @@ fn statuses(config: &Config, reports: &BTreeMap<&TargetId, &TargetReport>) -> Ve
         }
     }
     statuses.into_values().collect()
+}
+
+/// Targets whose problem is another one than in the last round.
+fn new_problems(before: &[TargetStatus], after: &[TargetStatus]) -> Vec<Event> {
+    let known: BTreeMap<&TargetId, &Option<String>> = before.iter().map(|status| (&status.target, &status.problem)).collect();
+    let kind = |problem: &Option<String>| problem.as_deref().map(|text| text.split(':').next().unwrap_or_default().to_owned());
+    let changed = after.iter().filter(|status| kind(known.get(&status.target).copied().unwrap_or(&None)) != kind(&status.problem));
+    changed.map(|status| Event::Target { target: status.target.clone(), problem: status.problem.clone() }).collect()
+}
+
+/// In words, where a page serves other models than the one that is planned: most often a mistyped name.
+fn absent_model(model: &ModelConfig, reading: &Reading) -> Option<String> {
+    let ModelSelector::Named(name) = &model.selector else { return None };
+    let seen: Vec<&str> = reading.model_names().collect();
+    reading.lacks(name).then(|| format!("no samples of model {name}; the page has {}", seen.join(", ")))
 }
 
 /// The labels of a source's counters.

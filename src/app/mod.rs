@@ -107,8 +107,18 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
-    let ticker =
-        Ticker { clock, exporter, scraper, snapshot, keeper, recorder, portable: loaded.portable, loader: options.loader, watched };
+    let ticker = Ticker {
+        clock,
+        exporter,
+        scraper,
+        snapshot,
+        keeper,
+        recorder,
+        portable: loaded.portable,
+        warned: loaded.warnings,
+        loader: options.loader,
+        watched,
+    };
     let ticking = tokio::spawn(ticker.run(reloads, stopped));
     Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
 }
@@ -122,6 +132,7 @@ struct Ticker {
     keeper: Keeper,
     recorder: Option<Recorder>,
     portable: Portable,
+    warned: Vec<Problem>,
     loader: Loader,
     watched: tokio::sync::watch::Sender<watch::Marks>,
 }
@@ -232,9 +243,11 @@ impl Ticker {
         if config.state_file != running.state_file {
             tracing::warn!("state_file changed; it takes effect at the next start");
         }
-        for warning in &loaded.warnings {
+        // A reload tells only what is new; the start told the rest, and `check` tells all.
+        for warning in loaded.warnings.iter().filter(|warning| !self.warned.contains(warning)) {
             tracing::warn!("{warning}");
         }
+        self.warned = loaded.warnings;
         self.portable = loaded.portable;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
@@ -286,6 +299,8 @@ fn log(event: &Event, config: &Config) {
         Event::Violation { model, violation } => {
             tracing::error!(%model, pool = ?violation.pool, rule = violation.rule, "a plan broke a rule and was not used");
         }
+        Event::Target { target, problem: Some(problem) } => tracing::warn!(%target, "{problem}"),
+        Event::Target { target, problem: None } => tracing::info!(%target, "answers without a problem again"),
         Event::Unplannable { model, problem } => tracing::error!(%model, "cannot be planned: {problem}"),
     }
 }

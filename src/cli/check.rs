@@ -10,7 +10,7 @@ use crate::config::Flags;
 /// Flags of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The configuration: YAML, TOML or JSON
+    /// The configuration: YAML, TOML or JSON; the profile and overrides that it names are checked with it
     #[arg(value_name = "FILE", required_unless_present = "config")]
     pub file: Option<PathBuf>,
     /// The same as FILE
@@ -32,7 +32,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         print!("{}", loaded.effective);
     } else {
         let pools: usize = loaded.config.models.iter().map(|model| model.policy.pools.len()).sum();
-        println!("ok: {} models, {pools} pools, configuration {}", loaded.config.models.len(), loaded.config.hash);
+        println!("ok: models {}, pools {pools}, configuration {}", loaded.config.models.len(), loaded.config.hash);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -45,7 +45,7 @@ enum Command {
     Run(run::RunArgs),
     /// Read a configuration and print every problem at once
     Check(check::CheckArgs),
-    /// Plan once, offline, and print the decision as JSON
+    /// Plan once, offline, and print the decision as JSON or text
     Plan(Box<plan::PlanArgs>),
     /// Show it all in one process: simulated servers, the exporter, a changing load
     Demo(demo::DemoOptions),

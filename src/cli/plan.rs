@@ -31,7 +31,7 @@ pub struct PlanArgs {
     /// The second page of the same target, in the same order
     #[arg(long, requires = "before")]
     pub after: Vec<PathBuf>,
-    /// Time between the two; a bare number is seconds
+    /// Time between the two, taken as one whole adjustment interval; a bare number is seconds
     #[arg(long, value_parser = config::parse_seconds_flag)]
     pub elapsed: Option<Duration>,
     /// The configuration, for directories of pages as `run --record` writes them
@@ -92,12 +92,19 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
             (config, before, after)
         }
     };
-    print(&decide(config, &before, &after, elapsed), args.format)?;
+    let plans = decide(config, &before, &after, elapsed);
+    if plans.is_empty() {
+        return Err(anyhow::anyhow!(
+            "no page names a model of the dialect that was asked for; look at --engine, and at the warnings above"
+        )
+        .into());
+    }
+    print(&plans, args.format)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// The pages of one round.
-type Pages = Vec<(TargetConfig, Option<String>)>;
+/// The pages of one round: each target with its page and the file that it came from.
+type Pages = Vec<(TargetConfig, Option<(PathBuf, String)>)>;
 
 fn targets(config: &Config) -> Vec<TargetConfig> {
     let all = config.models.iter().flat_map(|model| &model.sources).flat_map(|source| &source.targets);
@@ -112,14 +119,14 @@ fn pages(files: &[PathBuf], targets: &[TargetConfig]) -> anyhow::Result<Pages> {
     let read = |file: &PathBuf| {
         std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).with_context(|| format!("read {}", file.display()))
     };
-    targets.iter().zip(files).map(|(target, file)| Ok((target.clone(), Some(read(file)?)))).collect()
+    targets.iter().zip(files).map(|(target, file)| Ok((target.clone(), Some((file.clone(), read(file)?))))).collect()
 }
 
 fn directory(folder: &Path, targets: &[TargetConfig]) -> anyhow::Result<Pages> {
     let mut pages = Vec::new();
     for target in targets {
         let page = record::read_page(folder, &target.target).context("read a page")?;
-        pages.push((target.clone(), page.map(|page| page.text)));
+        pages.push((target.clone(), page.map(|page| (folder.join(record::page_name(&target.target)), page.text))));
     }
     if pages.iter().all(|(_, page)| page.is_none()) {
         let names: Vec<_> = targets.iter().map(|target| record::page_name(&target.target)).collect();
@@ -140,11 +147,13 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
         named.and_then(|model| model.engine)
     };
     let round = |pages: &Pages, at: Duration| -> Vec<TargetReport> {
-        let report = |(target, page): &(TargetConfig, Option<String>)| {
+        let report = |(target, page): &(TargetConfig, Option<(PathBuf, String)>)| {
             let missing = || ScrapeFailure { kind: FailureKind::Connect, message: "no page of this target".to_owned() };
-            let outcome = page.as_ref().ok_or_else(missing).and_then(|page| lower(page.as_bytes(), None, engine_of(&target.target), false));
+            let outcome =
+                page.as_ref().ok_or_else(missing).and_then(|(_, page)| lower(page.as_bytes(), None, engine_of(&target.target), false));
             if let Err(failure) = &outcome {
-                tracing::warn!(target = %target.target, kind = failure.kind.as_str(), "{}", failure.message);
+                let file = page.as_ref().map_or_else(|| target.target.to_string(), |(file, _)| file.display().to_string());
+                tracing::warn!(file, kind = failure.kind.as_str(), "{}", failure.message);
             }
             TargetReport { target: target.target.clone(), at, duration: Duration::ZERO, outcome }
         };

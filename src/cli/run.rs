@@ -13,6 +13,7 @@ use super::demo::{self, DemoOptions};
 use super::load::{ModelFlags, load};
 use crate::app::{self, Loader, Options, Running};
 use crate::config::{Flags, Loaded};
+use crate::planner::input::PoolPolicy;
 
 /// Flags of `run`.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,8 +90,10 @@ impl Signals {
 /// With flags alone the limits are nobody's decision until they are shown.
 fn limits(loaded: &Loaded) -> String {
     let pools = loaded.config.models.iter().flat_map(|model| &model.policy.pools);
-    let texts = pools.map(|pool| format!("{} {} to {}", pool.role, pool.limits.min(), pool.limits.max()));
-    format!("replica limits: {}; change them with --min-replicas and --max-replicas", texts.collect::<Vec<_>>().join(", "))
+    // With --model the pools have their names; without it they get them from the models that are seen.
+    let name = |pool: &PoolPolicy| if pool.pool.as_str().is_empty() { pool.role.to_string() } else { pool.pool.to_string() };
+    let texts = pools.map(|pool| format!("{} {} to {}", name(pool), pool.limits.min(), pool.limits.max()));
+    format!("pools and replica limits: {}; change them with --min-replicas and --max-replicas", texts.collect::<Vec<_>>().join(", "))
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

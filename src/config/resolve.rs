@@ -190,6 +190,15 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let pools: Vec<PoolDraft> =
         (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, &mut sources)).collect();
     pools_fit_infera(values, key, &pools);
+    if let Some(engine) = engine.filter(|engine| !engine.counts_replicas)
+        && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
+    {
+        let message = format!(
+            "{} servers do not say how many replicas there are; give each pool targets of its own, in a configuration file",
+            engine.name
+        );
+        values.problem(&at("engine"), message);
+    }
     every_source_is_measured(values, key, pool_count, traffic_written);
     ModelDraft {
         key: key.to_owned(),

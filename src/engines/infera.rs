@@ -26,6 +26,7 @@ const DISAGGREGATED: &str = "disagg";
 pub const ENGINE: Engine = Engine {
     name: "infera",
     families: &[TTFT, ITL, INPUT_TOKENS, OUTPUT_TOKENS, REQUEST_DURATION, ACTIVE_WORKERS, PROCESS_START],
+    counts_replicas: true,
     recognise: |page| [TTFT, REQUEST_DURATION, ACTIVE_WORKERS].iter().any(|name| page.family(name).is_some()),
     read,
 };

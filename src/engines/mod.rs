@@ -25,6 +25,8 @@ pub struct Engine {
     pub name: &'static str,
     /// The families that it reads; lines of other families are skipped.
     pub families: &'static [&'static str],
+    /// Whether its pages say how many replicas of each role are ready.
+    pub counts_replicas: bool,
     /// Whether a page is of this dialect.
     pub recognise: fn(&Page<'_>) -> bool,
     /// The page in the planner's terms.
@@ -53,6 +55,10 @@ impl Reading {
     pub fn of_model(&self, model: &ModelId) -> Sample {
         let named = self.models.get(&Some(model.0.clone())).cloned();
         let Some(unnamed) = self.models.get(&None) else { return named.unwrap_or_default() };
+        if self.lacks(model) {
+            // What the page counts without a label is the work of the models that it does name.
+            return Sample { process_start: unnamed.process_start, ..Sample::default() };
+        }
         let Some(mut sample) = named else { return unnamed.clone() };
         for (signal, series) in &unnamed.histograms {
             sample.histograms.entry(*signal).or_default().extend(series.clone());
@@ -65,6 +71,11 @@ impl Reading {
             *known = (*known).max(*workers);
         }
         sample
+    }
+
+    /// Whether the page names models, and this one is not among them.
+    pub fn lacks(&self, model: &ModelId) -> bool {
+        !self.models.contains_key(&Some(model.0.clone())) && self.model_names().next().is_some()
     }
 
     /// The named models on the page.

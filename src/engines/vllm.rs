@@ -24,6 +24,7 @@ const PROCESS_START: &str = "process_start_time_seconds";
 pub const ENGINE: Engine = Engine {
     name: "vllm",
     families: &[TTFT, ITL[0], ITL[1], PROMPT_TOKENS, OUTPUT_TOKENS, REQUEST_DURATION, GENERATED_TOKENS, FINISHED, RUNNING, PROCESS_START],
+    counts_replicas: false,
     recognise: |page| [RUNNING, TTFT, FINISHED].iter().any(|name| page.family(name).is_some()),
     read,
 };

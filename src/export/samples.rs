@@ -165,7 +165,7 @@ impl Samples {
     fn pool(&mut self, snapshot: &Snapshot, model: &ModelSnapshot, pool: &PoolPlan, now: Moment) {
         let plan = &*model.plan;
         let labels = [plan.model.as_str(), &model.target_namespace, pool.pool.as_str(), pool.role.as_str()];
-        let recommended = served(snapshot, plan, pool, now).ok();
+        let recommended = served(snapshot, pool, now).ok();
         self.put(&catalog::RECOMMENDED_REPLICAS, &labels, recommended.map(Replicas::as_f64));
         self.put(&catalog::PLANNED_REPLICAS, &labels, pool.planned_replicas.map(Replicas::as_f64));
         self.put(&catalog::UNBOUNDED_REPLICAS, &labels, pool.unbounded_replicas.map(Replicas::as_f64));

@@ -6,7 +6,6 @@
 use std::fmt;
 
 use super::snapshot::{ModelSnapshot, Snapshot};
-use crate::planner::input::Mode;
 use crate::planner::plan::{OverrideKind, Plan, PoolPlan, Reason};
 use crate::units::{Moment, PoolId, Replicas};
 
@@ -26,14 +25,17 @@ impl fmt::Display for Absence {
         match self {
             Self::Shadow => f.write_str("shadow: recommendations are computed but not published"),
             Self::Expired => f.write_str("expired: the last recommendation is no longer valid"),
+            Self::Undecided(Reason::Frozen) => {
+                f.write_str("no recommendation: frozen before anything was published, so there is nothing to keep")
+            }
             Self::Undecided(reason) => write!(f, "no recommendation: {reason}: {}", reason.meaning()),
         }
     }
 }
 
 /// The integer that may be served for a pool at `now`, or why there is none.
-pub fn served(snapshot: &Snapshot, plan: &Plan, pool: &PoolPlan, now: Moment) -> Result<Replicas, Absence> {
-    if plan.mode == Mode::Shadow || pool.overridden == Some(OverrideKind::Shadow) {
+pub fn served(snapshot: &Snapshot, pool: &PoolPlan, now: Moment) -> Result<Replicas, Absence> {
+    if pool.overridden == Some(OverrideKind::Shadow) {
         return Err(Absence::Shadow);
     }
     let published = pool.published.ok_or(Absence::Undecided(pool.reason))?;
@@ -46,7 +48,7 @@ pub fn served(snapshot: &Snapshot, plan: &Plan, pool: &PoolPlan, now: Moment) ->
 pub fn as_served(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Plan {
     let mut plan = Plan::clone(&model.plan);
     for pool in &mut plan.pools {
-        pool.recommended_replicas = served(snapshot, &model.plan, pool, now).ok();
+        pool.recommended_replicas = served(snapshot, pool, now).ok();
     }
     plan
 }

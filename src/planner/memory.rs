@@ -101,9 +101,12 @@ pub struct PoolMemory {
     /// The last plan after limits.
     #[serde(default)]
     pub planned: Option<Replicas>,
-    /// What is published, or was last.
+    /// The value that the plan stands for; published unless an override covers it.
     #[serde(default)]
     pub published: Option<Published>,
+    /// What was really published in the last round, whoever decided it.
+    #[serde(default)]
+    pub served: Option<Replicas>,
     /// The integer that freeze latched.
     #[serde(default)]
     pub frozen: Option<Replicas>,

@@ -2,8 +2,8 @@
 //!
 //! Precedence: a pin, then freeze, then shadow, then the plan. A computed value is served for `hold_for`. While the plan is held, the last
 //! served value stays: a blind hold lets it run out, a deliberate one renews it while most targets answer, a decreed one always renews it
-//! (contract 5). Nothing is ever derived from current counts. Below a pin everything goes on, so that its end uncovers the plan of that moment
-//! and not one from before the pin.
+//! (contract 5). Nothing is ever derived from current counts. Below a pin, freeze and shadow the plan's own value goes on, so that their end
+//! uncovers the plan of that moment and not one from before.
 
 use super::input::{Mode, ModelPolicy, PoolPolicy};
 use super::memory::PoolMemory;
@@ -38,57 +38,55 @@ pub struct Standing {
 /// Decides what is served and remembers it.
 pub fn publish(memory: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy, standing: Standing, now: Moment) -> Serving {
     // Limits bind at once, also on values from before a reload.
-    for published in [memory.published.as_mut().map(|p| &mut p.replicas), memory.frozen.as_mut()].into_iter().flatten() {
-        *published = pool.limits.clamp(*published);
+    let published = memory.published.as_mut().map(|published| &mut published.replicas);
+    for replicas in [published, memory.frozen.as_mut(), memory.served.as_mut()].into_iter().flatten() {
+        *replicas = pool.limits.clamp(*replicas);
     }
-    let pin = pool.pin.as_ref().filter(|pin| now.wall < pin.until);
-    let pinned = pin.map(|pin| Published {
+    follow_plan(memory, policy, standing, now);
+    let pin = pool.pin.as_ref().filter(|pin| now.wall < pin.until).map(|pin| Published {
         // The limits may have been reloaded since the pin was written.
         replicas: pool.limits.clamp(pin.replicas),
         timestamp: now.wall,
         // Valid to its end whatever becomes of us: it does not rest on anything that we observe.
         valid_until: pin.until,
     });
-    let serving = serve_unpinned(memory, pinned, policy, standing, now);
-    match pinned {
-        Some(_) => Serving { published: pinned, held: true, reason: Reason::Pinned, overridden: Some(OverrideKind::Pin) },
-        None => serving,
-    }
+    let last_served = pin.map(|pin| pin.replicas).or(memory.served);
+    memory.frozen = if policy.mode == Mode::Freeze { memory.frozen.or(last_served) } else { None };
+
+    let plan_held = standing.reason.hold_kind().is_some();
+    let serving = match (pin, policy.mode) {
+        (Some(_), _) => Serving { published: pin, held: true, reason: Reason::Pinned, overridden: Some(OverrideKind::Pin) },
+        (None, Mode::Freeze) => Serving {
+            published: memory.frozen.map(|replicas| fresh(replicas, policy, now)),
+            held: true,
+            reason: Reason::Frozen,
+            overridden: Some(OverrideKind::Freeze),
+        },
+        (None, Mode::Shadow) => {
+            Serving { published: None, held: plan_held, reason: standing.reason, overridden: Some(OverrideKind::Shadow) }
+        }
+        (None, Mode::Publish) => Serving { published: memory.published, held: plan_held, reason: standing.reason, overridden: None },
+    };
+    memory.served = serving.published.map(|published| published.replicas);
+    serving
 }
 
-/// What mode and plan serve where no pin covers it; `pinned` is what a pin serves at this moment.
-fn serve_unpinned(memory: &mut PoolMemory, pinned: Option<Published>, policy: &ModelPolicy, standing: Standing, now: Moment) -> Serving {
-    let held = standing.reason.hold_kind().is_some();
-    let fresh = |replicas| Published { replicas, timestamp: now.wall, valid_until: now.wall + policy.hold_for };
-    if policy.mode != Mode::Freeze {
-        memory.frozen = None;
-    }
-    match policy.mode {
-        Mode::Freeze => {
-            let last = pinned.or(memory.published).map(|published| published.replicas);
-            memory.frozen = memory.frozen.or(last);
-            memory.published = memory.frozen.map(fresh);
-            let overridden = Some(OverrideKind::Freeze);
-            return Serving { published: memory.published, held: true, reason: Reason::Frozen, overridden };
-        }
-        Mode::Shadow => {
-            // What was served before is not forgotten, and not renewed either: it is served again only if shadow ends before it expires.
-            memory.published = memory.published.filter(|published| now.wall < published.valid_until);
-            return Serving { published: None, held, reason: standing.reason, overridden: Some(OverrideKind::Shadow) };
-        }
-        Mode::Publish => {}
-    }
+fn fresh(replicas: Replicas, policy: &ModelPolicy, now: Moment) -> Published {
+    Published { replicas, timestamp: now.wall, valid_until: now.wall + policy.hold_for }
+}
+
+/// The value that the plan itself stands for, whether or not it is served: computed anew, renewed, or running out.
+fn follow_plan(memory: &mut PoolMemory, policy: &ModelPolicy, standing: Standing, now: Moment) {
     if let Some(replicas) = standing.decided {
-        memory.published = Some(fresh(replicas));
+        memory.published = Some(fresh(replicas, policy, now));
     } else if let Some(published) = &mut memory.published {
         if standing.reason.hold_kind() == Some(HoldKind::Deliberate) && standing.coverage_good {
-            *published = fresh(published.replicas);
+            *published = fresh(published.replicas, policy, now);
         }
         if published.valid_until <= now.wall {
             memory.published = None;
         }
     }
-    Serving { published: memory.published, held, reason: standing.reason, overridden: None }
 }
 
 /// Moves what is served along with a step of the wall clock, so that a corrected clock neither ends nor prolongs it.

@@ -20,7 +20,7 @@ fn standing(reason: Reason, coverage_good: bool) -> Standing {
 /// A pool whose value of 5 was computed at 0 s and may be served until 600 s.
 fn served() -> PoolMemory {
     let published = Published { replicas: Replicas(5), timestamp: START, valid_until: START + Duration::from_secs(600) };
-    PoolMemory { planned: Some(Replicas(5)), published: Some(published), frozen: None }
+    PoolMemory { planned: Some(Replicas(5)), published: Some(published), served: Some(Replicas(5)), frozen: None }
 }
 
 /// What is left at 300 s and at 600 s of a hold that began at 0 s.
@@ -100,7 +100,7 @@ fn a_value_expires_at_the_very_end_of_hold_for() {
     let last = Moment { wall: at(600).wall - Duration::from_nanos(1), ..at(600) };
     assert!(publish(&mut memory, &policy.pools[0], &policy, blind, last).published.is_some());
     assert!(publish(&mut memory, &policy.pools[0], &policy, blind, at(600)).published.is_none());
-    assert_eq!(memory, PoolMemory { published: None, ..served() }, "the plan is not forgotten");
+    assert_eq!(memory, PoolMemory { published: None, served: None, ..served() }, "the plan is not forgotten");
 }
 
 #[test]
@@ -117,16 +117,27 @@ fn a_pin_holds_to_its_end_and_no_longer() {
 }
 
 #[test]
-fn shadow_keeps_what_was_served_only_while_it_would_have_lasted() {
+fn the_end_of_shadow_uncovers_the_plan_of_that_moment() {
     let mut policy = infera_policy();
     policy.mode = Mode::Shadow;
     let mut memory = served();
     let decided = Standing { reason: Reason::None, decided: Some(Replicas(9)), coverage_good: true };
-    let serving = publish(&mut memory, &policy.pools[0], &policy, decided, at(599));
+    let serving = publish(&mut memory, &policy.pools[0], &policy, decided, at(100));
     assert_eq!((serving.published, serving.overridden), (None, Some(OverrideKind::Shadow)));
-    assert_eq!(memory.published, served().published);
-    let _late = publish(&mut memory, &policy.pools[0], &policy, decided, at(600));
-    assert_eq!(memory.published, None);
+    policy.mode = Mode::Publish;
+    let serving = publish(&mut memory, &policy.pools[0], &policy, standing(Reason::None, true), at(105));
+    assert_eq!(serving.published.map(|published| published.replicas), Some(Replicas(9)));
+}
+
+#[test]
+fn freeze_after_shadow_has_nothing_to_keep() {
+    let mut policy = infera_policy();
+    policy.mode = Mode::Shadow;
+    let mut memory = served();
+    let _hidden = publish(&mut memory, &policy.pools[0], &policy, standing(Reason::None, true), at(100));
+    policy.mode = Mode::Freeze;
+    let serving = publish(&mut memory, &policy.pools[0], &policy, standing(Reason::None, true), at(105));
+    assert_eq!((serving.published, serving.reason), (None, Reason::Frozen));
 }
 
 #[test]

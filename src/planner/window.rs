@@ -48,7 +48,7 @@ pub struct TargetWindow {
     /// Start times of the processes that answered, oldest first.
     #[serde(default)]
     pub starts: Vec<f64>,
-    /// Whether a process that had been replaced answered again.
+    /// Whether, in this window, a process that had been replaced answered again.
     #[serde(default)]
     pub alternates: bool,
 }
@@ -132,6 +132,7 @@ impl TargetWindow {
     /// the fleet with it.
     pub fn restart(&mut self, now: Duration, oldest: Duration) {
         self.carried = None;
+        self.alternates = false;
         if self.last.as_ref().is_some_and(|last| now.saturating_sub(last.at) > oldest) {
             self.last = None;
         }
@@ -156,7 +157,12 @@ impl TargetWindow {
 
     fn note_start(&mut self, sample: &Sample) {
         let Some(start) = began(sample) else { return };
-        self.alternates |= self.starts.iter().any(|&seen| (seen - start).abs() <= START_TIME_NOISE);
+        let is = |seen: f64| (seen - start).abs() <= START_TIME_NOISE;
+        if self.starts.last().is_some_and(|&last| is(last)) {
+            // The same process as before: a counter fell, and nothing answers in turn.
+            return;
+        }
+        self.alternates |= self.starts.iter().any(|&seen| is(seen));
         self.starts.push(start);
         if self.starts.len() > REMEMBERED_STARTS {
             self.starts.remove(0);

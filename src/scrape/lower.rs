@@ -80,6 +80,7 @@ mod tests {
     static ENGINE: Engine = Engine {
         name: "test",
         families: &["running", "tokens", "latency"],
+        counts_replicas: false,
         recognise: |page| page.family("running").is_some(),
         read: |page| {
             let mut reading = Reading::default();

@@ -115,7 +115,7 @@ fn pools(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> String {
             pool.pool.to_string(),
             pool.role.to_string(),
             known(pool.current_replicas),
-            served(snapshot, &model.plan, pool, now).map_or_else(|absence| absence.to_string(), |replicas| replicas.to_string()),
+            served(snapshot, pool, now).map_or_else(|absence| absence.to_string(), |replicas| replicas.to_string()),
             known(pool.planned_replicas),
             known(policy.map(range)),
             pool.gpus_per_replica.to_string(),

@@ -84,10 +84,10 @@ async fn metrics(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> R
 
 async fn pool(Extract(shared): Extract<Arc<Shared>>, Path(pool): Path<String>) -> Response {
     let (snapshot, now) = shared.now();
-    let Some((model, plan)) = find_pool(&snapshot, &PoolId(pool)) else {
+    let Some((_, plan)) = find_pool(&snapshot, &PoolId(pool)) else {
         return text(StatusCode::NOT_FOUND, "no pool of that name\n");
     };
-    match served(&snapshot, &model.plan, plan, now) {
+    match served(&snapshot, plan, now) {
         Err(absence) => text(StatusCode::SERVICE_UNAVAILABLE, format!("{absence}\n")),
         Ok(replicas) => answer(render_recommendation(replicas), |body| ([(CONTENT_TYPE, METRICS)], body).into_response()),
     }

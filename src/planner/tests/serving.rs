@@ -165,14 +165,14 @@ fn freeze_with_nothing_published_publishes_nothing() {
 }
 
 #[test]
-fn the_end_of_freeze_keeps_the_count_until_the_next_decision() {
+fn the_end_of_freeze_uncovers_the_plan_of_that_moment() {
     let (mut world, mut router) = decided();
     world.policy.mode = Mode::Freeze;
-    let _frozen = world.drive(&mut router, 180.0, 1000.0, 1.0);
+    let frozen = world.drive(&mut router, 180.0, 1000.0, 1.0);
+    assert_eq!(counts(&frozen), [Some(5), Some(2)]);
     world.policy.mode = Mode::Publish;
-    let plan = world.drive(&mut router, 1000.0, 1075.0, 1.0);
-    assert_eq!((counts(&plan), pool(&plan, "m-prefill").overridden), ([Some(5), Some(2)], None));
-    assert_eq!(counts(&world.drive(&mut router, 1075.0, 1080.0, 1.0)), [Some(2), Some(1)]);
+    let plan = world.drive(&mut router, 1000.0, 1005.0, 1.0);
+    assert_eq!((counts(&plan), pool(&plan, "m-prefill").overridden), ([Some(2), Some(1)], None));
 }
 
 #[test]
