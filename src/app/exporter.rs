@@ -19,6 +19,9 @@ use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
 
+/// Models that a pattern may plan at the same time: far more than one fleet serves, and few enough to stay small if labels run wild.
+const MOST_DISCOVERED: usize = 100;
+
 /// Name of the model whose samples carry no model label.
 const UNNAMED_MODEL: &str = "default";
 
@@ -33,6 +36,8 @@ pub struct Exporter {
     ready: bool,
     process_start: Duration,
     decisions: u64,
+    /// Models that were seen and cannot be planned, so that each is told once.
+    unplannable: BTreeSet<ModelId>,
     /// Pools of a former process that no planned model has claimed yet.
     restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>,
 }
@@ -55,6 +60,8 @@ struct ModelState {
     memory: Memory,
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
+    /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
+    seen: Duration,
 }
 
 /// What one model did in a round: what recording needs to make the decision again.
@@ -139,6 +146,7 @@ impl Exporter {
             ready: false,
             process_start: now.wall,
             decisions: 0,
+            unplannable: BTreeSet::new(),
             restored,
         };
         exporter.add_named_models(now);
@@ -165,16 +173,13 @@ impl Exporter {
             let Ok(policy) = config.models[origin].policy_for(&state.key.model) else { continue };
             let same = policy.preset == state.policy.preset && policy.capacity == state.policy.capacity;
             let memory = if same { state.memory } else { state.memory.without_decision() };
-            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, ..state });
+            // The new limits, pins and modes bind now, not at the next round.
+            let interval_changed = policy.interval != state.policy.interval;
+            let (plan, memory) = reissue(&state.plan, memory, &policy, interval_changed, now);
+            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, plan: Arc::new(plan), ..state });
         }
         self.models.sort_by(|a, b| (a.origin, &a.key).cmp(&(b.origin, &b.key)));
         self.add_named_models(now);
-        // The new limits, pins and modes bind now, not at the next round.
-        for state in &mut self.models {
-            let (plan, memory) = reissue(&state.plan, std::mem::take(&mut state.memory), &state.policy, now);
-            state.memory = memory;
-            state.plan = Arc::new(plan);
-        }
     }
 
     /// Notes that a new configuration was refused.
@@ -273,22 +278,35 @@ impl Exporter {
         }
     }
 
+    /// Starts planning models that the targets name for the first time, and forgets those that no target has named for `hold_for`.
     fn add_discovered_models(&mut self, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment) -> Vec<Event> {
         let mut events = Vec::new();
         let config = Arc::clone(&self.config);
         for (origin, model) in config.models.iter().enumerate().filter(|(_, model)| model.selector == ModelSelector::Any) {
             for name in seen_models(model, reports) {
-                if self.models.iter().any(|state| state.origin == origin && state.key.model == name) {
+                if let Some(known) = self.models.iter_mut().find(|state| state.origin == origin && state.key.model == name) {
+                    known.seen = now.monotonic;
                     continue;
                 }
-                let policy = model.policy_for(&name).and_then(|policy| self.free_of_collisions(policy));
+                let policy = model.policy_for(&name).and_then(|policy| self.room_for(policy));
                 match policy {
                     Ok(policy) => self.add_model(origin, name, policy, now),
-                    Err(problem) => events.push(Event::Unplannable { model: name, problem }),
+                    Err(problem) if self.unplannable.len() < MOST_DISCOVERED && self.unplannable.insert(name.clone()) => {
+                        events.push(Event::Unplannable { model: name, problem });
+                    }
+                    Err(_) => {}
                 }
             }
+            self.models.retain(|state| state.origin != origin || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for);
         }
         events
+    }
+
+    fn room_for(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
+        if self.models.len() >= MOST_DISCOVERED {
+            return Err(format!("expected at most {MOST_DISCOVERED} models on the targets; name the ones to plan in a configuration file"));
+        }
+        self.free_of_collisions(policy)
     }
 
     fn free_of_collisions(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
@@ -306,14 +324,28 @@ impl Exporter {
         if self.models.iter().any(|state| state.origin == origin && state.key == key) {
             return;
         }
-        let memory = Memory::restored(self.restored.remove(&key).unwrap_or_default());
+        let mut pools = self.restored.remove(&key).unwrap_or_default();
+        for published in pools.values_mut().filter_map(|pool| pool.published.as_mut()) {
+            // Written while the clock was wrong, or under a longer hold_for: nothing lives longer than a value of today.
+            published.timestamp = published.timestamp.min(now.wall);
+            published.valid_until = published.valid_until.min(now.wall.saturating_add(policy.hold_for));
+        }
+        let memory = Memory::restored(pools);
         // Nothing was scraped yet, but every source is known: its counters start at 0.
         let sources = self.config.models[origin].sources.iter();
         let sources = sources.map(|source| SourceInput { source: source.source.clone(), discovery_failed: false, targets: Vec::new() });
         let input = ModelInput { sources: sources.collect() };
         let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
         let memory = Memory::restored(memory.pools);
-        self.models.push(ModelState { origin, key, policy: Arc::new(policy), memory, plan: Arc::new(plan), engines: BTreeMap::new() });
+        self.models.push(ModelState {
+            origin,
+            key,
+            policy: Arc::new(policy),
+            memory,
+            plan: Arc::new(plan),
+            engines: BTreeMap::new(),
+            seen: now.monotonic,
+        });
     }
 }
 

@@ -37,6 +37,9 @@ pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
 /// Reload requests that may wait at the same time.
 const RELOAD_QUEUE: usize = 16;
 
+/// How long a reload may read its files: a volume that hangs must stop neither the planning nor the end of the process.
+const LONGEST_READ: Duration = Duration::from_secs(1);
+
 /// How `run` was asked to behave beyond its configuration.
 #[derive(Clone)]
 pub struct Options {
@@ -148,8 +151,9 @@ impl Ticker {
                 tokio::select! {
                     biased;
                     _ = &mut stopped => break 'ticks,
-                    Some(request) = reloads.recv() => self.reload(request).await,
+                    // Planning goes first: a storm of reloads must not stop it.
                     () = &mut due => break,
+                    Some(request) = reloads.recv() => self.reload(request, &mut reloads).await,
                 }
             }
             let Some((reports, began)) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
@@ -175,13 +179,13 @@ impl Ticker {
                 tokio::select! {
                     biased;
                     _ = &mut *stopped => return None,
+                    reports = &mut scraping => return Some((reports, began)),
                     Some(request) = reloads.recv() => {
-                        self.reload(request).await;
+                        self.reload(request, reloads).await;
                         if self::jobs(self.exporter.config()) != jobs {
                             continue 'rounds;
                         }
                     }
-                    reports = &mut scraping => return Some((reports, began)),
                 }
             }
         }
@@ -197,26 +201,31 @@ impl Ticker {
         }
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
-            recording::record(recorder, &rounds, reports, now, &self.portable);
+            // Files are written beside the other tasks, not under them.
+            tokio::task::block_in_place(|| recording::record(recorder, &rounds, reports, now, &self.portable));
         }
     }
 
-    async fn reload(&mut self, answer: ReloadRequest) {
+    /// Reads the configuration once for `first` and every request that waits with it.
+    async fn reload(&mut self, first: ReloadRequest, waiting: &mut mpsc::Receiver<ReloadRequest>) {
+        let mut answers = vec![first];
+        answers.extend(std::iter::from_fn(|| waiting.try_recv().ok()));
         let (loader, known) = (Arc::clone(&self.loader), Arc::clone(self.exporter.config()));
         // Files may lie on a slow volume. They are looked at before they are read: what changes in between is read once more.
-        let loaded = tokio::task::spawn_blocking(move || (watch::look(&known.files), loader())).await;
-        let result = match loaded {
-            Ok((before, Ok(loaded))) => {
+        let reading = tokio::task::spawn_blocking(move || (watch::look(&known.files), loader()));
+        let result = match tokio::time::timeout(LONGEST_READ, reading).await {
+            Ok(Ok((before, Ok(loaded)))) => {
                 let mut marks = watch::look(&loaded.config.files);
                 marks.extend(before.into_iter().filter(|(file, _)| loaded.config.files.contains(file)));
                 self.watched.send_replace(marks);
                 self.adopt(loaded)
             }
-            Ok((before, Err(problems))) => {
+            Ok(Ok((before, Err(problems)))) => {
                 self.watched.send_replace(before);
                 Err(problems.iter().map(ToString::to_string).collect())
             }
-            Err(error) => Err(vec![format!("reading the configuration failed: {error}")]),
+            Ok(Err(error)) => Err(vec![format!("reading the configuration failed: {error}")]),
+            Err(_) => Err(vec!["reading the configuration took longer than 1s; expected files that answer".to_owned()]),
         };
         if let Err(problems) = &result {
             self.exporter.reload_failed();
@@ -225,8 +234,10 @@ impl Ticker {
             }
         }
         self.snapshot.store(Arc::new(self.exporter.snapshot(self.clock.now())));
-        // The asker may have left.
-        let _gone = answer.send(result);
+        for answer in answers {
+            // The asker may have left.
+            let _gone = answer.send(result.clone());
+        }
     }
 
     fn adopt(&mut self, loaded: Loaded) -> Result<(), Vec<String>> {

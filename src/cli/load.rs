@@ -1,6 +1,7 @@
 //! What did the user write, and where? Bytes of files, the environment and flags, for the pure configuration room.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::config::{self, Flags, Inputs, Loaded, Problem, SourceText};
@@ -86,11 +87,16 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
 }
 
 fn text_of(path: &Path) -> std::io::Result<String> {
-    let size = std::fs::metadata(path)?.len();
-    if size > LARGEST_FILE {
-        return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes, got {size}")));
+    // A pipe or a device would block or never end.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("expected a file, got something else"));
     }
-    std::fs::read_to_string(path)
+    let mut text = String::new();
+    let read = std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    if read as u64 > LARGEST_FILE {
+        return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes, got more")));
+    }
+    Ok(text)
 }
 
 fn environment() -> Vec<(String, String)> {

@@ -58,7 +58,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     let loader: Loader = Arc::new(move || load(args.config.as_deref(), args.flags()));
     let loaded = loader()?;
     let limits = without_file.then(|| limits(&loaded));
-    runtime()?.block_on(async {
+    block_on(async {
         // Before anything is started: a signal that comes early must end the process in order, too.
         let signals = Signals::listen()?;
         let running = app::start(loaded, Options { loader, record }).await?;
@@ -96,9 +96,13 @@ fn limits(loaded: &Loaded) -> String {
     format!("pools and replica limits: {}; change them with --min-replicas and --max-replicas", texts.collect::<Vec<_>>().join(", "))
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+/// Runs to the end. Threads that hang in a name look-up or on a volume do not keep the process alive.
+fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     // Two threads are enough for thousands of targets, and keep an idle exporter small on a host with many cores.
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the runtime")
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the runtime")?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(mut running: Running, mut signals: Signals) -> anyhow::Result<()> {
@@ -121,7 +125,7 @@ async fn serve(mut running: Running, mut signals: Signals) -> anyhow::Result<()>
 
 /// Runs the demonstration.
 pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
-    runtime()?.block_on(async {
+    block_on(async {
         let folder = std::env::temp_dir().join(format!("inference-planner-demo-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
         let (keep, kept) = oneshot::channel();

@@ -110,7 +110,12 @@ fn render_targets(yaml: &mut Yaml, depth: usize, source: &SourceConfig) {
     yaml.line(depth, "targets:");
     yaml.line(depth + 1, "static:");
     for target in &source.targets {
-        yaml.line(depth + 2, format_args!("- {}", quoted(&target.url)));
+        // A query may be a token, and recordings are passed on.
+        let url = match target.url.split_once('?') {
+            Some((page, _)) => format!("{page}?hidden"),
+            None => target.url.clone(),
+        };
+        yaml.line(depth + 2, format_args!("- {}", quoted(&url)));
     }
 }
 

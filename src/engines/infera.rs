@@ -58,7 +58,10 @@ fn workers(reader: &mut Reader<'_, '_>) {
             // `mixed` and modes to come are no pool of this planner.
             _ => continue,
         };
-        // `as` saturates: a count is whole, and nonsense below zero reads as none.
+        // A count is whole and not negative; anything else is no count, and unknown is not zero.
+        if line.value < 0.0 || line.value.fract() != 0.0 || line.value > f64::from(u32::MAX) {
+            continue;
+        }
         let seen = Replicas(line.value as u32);
         let known = reader.sample(line.label("model").map(str::to_owned)).workers.entry(role).or_default();
         *known = seen.max(*known);

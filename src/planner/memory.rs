@@ -125,11 +125,9 @@ impl Memory {
         self
     }
 
-    /// The largest view of the fleet that the routers of any source gave last, for one role.
+    /// The largest view of the fleet that the routers of any source gave last, for one role. `None` where none lists the role.
     pub fn workers(&self, role: Role) -> Option<Replicas> {
-        let views = self.sources.iter().flat_map(|source| source.targets.values()).filter_map(TargetWindow::workers);
-        // A role that a router does not list has no replica; only where no router lists any is the count unknown.
-        views.map(|view| view.get(&role).copied().unwrap_or_default()).max()
+        self.sources.iter().flat_map(|source| source.targets.values()).filter_map(|target| target.workers(role)).max()
     }
 
     /// The targets of a source.

@@ -75,10 +75,10 @@ fn planned_counts(memory: &Memory) -> BTreeMap<PoolId, Replicas> {
 
 /// The last plan under a changed policy, between two rounds: new limits, pins and modes bind at once, what was observed stays.
 /// Where memory has no decision any more, because the model of capacity changed, the plan waits for the next window.
-pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
+pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_changed: bool, now: Moment) -> (Plan, Memory) {
     memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let reason = if memory.decision.is_some() || last.held { last.reason } else { Reason::Baseline };
-    if let Some(window) = &mut memory.window {
+    if let Some(window) = memory.window.as_mut().filter(|_| interval_changed) {
         // A new interval has its own boundaries: the next one is due, not this moment.
         window.slot = observe::slot_of(now, policy.interval);
     }
@@ -177,7 +177,9 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
         return (Decision::held(Reason::StaleWindow, None), begin);
     }
     let Some(window) = observe::observe(memory, input, policy, now) else {
-        return (Decision::held(unready, None), Next::Extend);
+        // Targets answer, and none of them says what it served.
+        let reason = if memory.complete_window_seen && !realigned { Reason::CoverageLow } else { unready };
+        return (Decision::held(reason, None), Next::Extend);
     };
     let whole = span >= whole_from;
     (decide(memory, input, policy, &window, whole), Next::Begin { whole })
@@ -195,13 +197,9 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     };
     let count = |role| policy.pools.iter().find(|pool| pool.role == role).and_then(|pool| current_replicas(pool, memory, input));
     let Some(decode) = count(Role::Decode) else { return held(Reason::NoDecodeReplicas) };
-    let facts = Facts {
-        prediction,
-        ttft: window.observation.ttft_seconds,
-        itl: window.observation.itl_seconds,
-        prefill: count(Role::Prefill).unwrap_or_default(),
-        decode,
-    };
+    // Requests were served, so somebody prefilled them: a count that is not listed is unknown and not zero.
+    let Some(prefill) = count(Role::Prefill) else { return held(Reason::MissingCapability) };
+    let facts = Facts { prediction, ttft: window.observation.ttft_seconds, itl: window.observation.itl_seconds, prefill, decode };
     let CapacityModel::Envelope(envelope) = &policy.capacity;
     let proposer = propose::envelope::EnvelopePolicy::new(envelope, policy);
     let proposal = match proposer.propose(&facts) {

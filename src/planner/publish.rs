@@ -72,7 +72,7 @@ pub fn publish(memory: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy,
 }
 
 fn fresh(replicas: Replicas, policy: &ModelPolicy, now: Moment) -> Published {
-    Published { replicas, timestamp: now.wall, valid_until: now.wall + policy.hold_for }
+    Published { replicas, timestamp: now.wall, valid_until: now.wall.saturating_add(policy.hold_for) }
 }
 
 /// The value that the plan itself stands for, whether or not it is served: computed anew, renewed, or running out.

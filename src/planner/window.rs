@@ -27,7 +27,7 @@ const REMEMBERED_STARTS: usize = 4;
 pub struct Stamped {
     /// On the monotonic clock.
     pub at: Duration,
-    /// What the target said; series that have vanished since keep their last value.
+    /// What the target said.
     pub sample: Sample,
 }
 
@@ -38,6 +38,13 @@ pub struct TargetWindow {
     pub first: Option<Stamped>,
     /// The last good sample.
     pub last: Option<Stamped>,
+    /// Series and worker counts of this window that the last page no longer had, with their last values.
+    #[serde(default)]
+    pub gone: Sample,
+    /// Whether the target's process has counted requests so far. A page without that count says nothing of the work since: a label was
+    /// renamed, a value became unreadable, the page was cut.
+    #[serde(default)]
+    pub counts_requests: bool,
     /// What was counted before a restart within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Box<Delta>>,
@@ -96,31 +103,35 @@ impl TargetWindow {
     /// `born_inside` is the process's age at `at`, where it started inside the window.
     pub fn record(&mut self, at: Duration, sample: &Sample, rule: ChangeRule, born_inside: Option<Duration>) -> bool {
         self.failures = 0;
-        let Some(last) = &mut self.last else {
-            let first = match born_inside {
-                Some(age) => Stamped { at: at.saturating_sub(age), sample: Sample::default() },
-                None => Stamped { at, sample: sample.clone() },
-            };
-            self.first = Some(first);
-            self.last = Some(Stamped { at, sample: sample.clone() });
-            self.note_start(sample);
-            return false;
-        };
-        if !restarted(&last.sample, sample) {
-            merge(&mut last.sample, sample);
-            last.at = at;
+        let again = self.last.as_ref().is_some_and(|last| restarted(&last.sample, sample) || restarted(&self.gone, sample));
+        let counts = sample.histograms.get(&Signal::OutputTokens).is_some_and(|series| !series.is_empty());
+        if !again && self.counts_requests && !counts {
+            // Absent is not zero: the target is as silent as one that failed, and its window ends at its last whole page.
             return false;
         }
-        let before = last.at;
-        if rule == ChangeRule::Tolerate {
-            self.carried = self.delta().filter(Delta::is_finite).map(Box::new);
-            self.first = Some(Stamped { at: before, sample: Sample::default() });
-        } else {
-            self.first = Some(Stamped { at, sample: sample.clone() });
+        self.counts_requests = counts;
+        match &mut self.last {
+            Some(last) if !again => {
+                part(&mut self.gone, &last.sample, sample);
+                *last = Stamped { at, sample: sample.clone() };
+                return false;
+            }
+            Some(last) if rule == ChangeRule::Tolerate => {
+                let before = last.at;
+                self.carried = self.delta().filter(Delta::is_finite).map(Box::new);
+                self.first = Some(Stamped { at: before, sample: Sample::default() });
+            }
+            _ => {
+                self.first = Some(match born_inside.filter(|_| !again) {
+                    Some(age) => Stamped { at: at.saturating_sub(age), sample: Sample::default() },
+                    None => Stamped { at, sample: sample.clone() },
+                });
+            }
         }
+        self.gone = Sample::default();
         self.last = Some(Stamped { at, sample: sample.clone() });
         self.note_start(sample);
-        true
+        again
     }
 
     /// Takes in a failed round.
@@ -133,6 +144,7 @@ impl TargetWindow {
     pub fn restart(&mut self, now: Duration, oldest: Duration) {
         self.carried = None;
         self.alternates = false;
+        self.gone = Sample::default();
         if self.last.as_ref().is_some_and(|last| now.saturating_sub(last.at) > oldest) {
             self.last = None;
         }
@@ -142,7 +154,7 @@ impl TargetWindow {
     /// What the target did in the window; `None` without two samples.
     pub fn delta(&self) -> Option<Delta> {
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
-        let mut delta = difference(first, last);
+        let mut delta = difference(first, last, &self.gone);
         if let Some(carried) = &self.carried {
             delta.add(carried);
             delta.elapsed += carried.elapsed;
@@ -150,9 +162,10 @@ impl TargetWindow {
         (!delta.elapsed.is_zero()).then_some(delta)
     }
 
-    /// The fleet as the target last saw it, where it sees the fleet.
-    pub fn workers(&self) -> Option<&BTreeMap<Role, Replicas>> {
-        self.last.as_ref().map(|last| &last.sample.workers).filter(|workers| !workers.is_empty())
+    /// Ready replicas of a role as the target last saw them in this window. `None` where it lists none: that is not known to be zero.
+    pub fn workers(&self, role: Role) -> Option<Replicas> {
+        let last = self.last.as_ref()?;
+        last.sample.workers.get(&role).or_else(|| self.gone.workers.get(&role)).copied()
     }
 
     fn note_start(&mut self, sample: &Sample) {
@@ -266,38 +279,54 @@ fn restarted(before: &Sample, after: &Sample) -> bool {
         })
 }
 
-/// Brings `known` up to date; series that vanished keep their last value.
-fn merge(known: &mut Sample, fresh: &Sample) {
-    known.process_start = fresh.process_start.or(known.process_start);
-    known.workers.clone_from(&fresh.workers);
-    known.itl_basis = fresh.itl_basis;
-    for (signal, series) in &fresh.histograms {
-        let entry = known.histograms.entry(*signal).or_default();
-        for (key, histogram) in series {
-            entry.insert(key.clone(), histogram.clone());
+/// Brings `gone` up to date when `after` follows on `before`: what vanished comes to it, what is back leaves it.
+fn part(gone: &mut Sample, before: &Sample, after: &Sample) {
+    for (signal, series) in &before.histograms {
+        let now = after.histograms.get(signal);
+        let vanished = series.iter().filter(|(key, _)| now.is_none_or(|now| !now.contains_key(*key)));
+        let vanished: Vec<_> = vanished.map(|(key, histogram)| (key.clone(), histogram.clone())).collect();
+        if !vanished.is_empty() {
+            gone.histograms.entry(*signal).or_default().extend(vanished);
         }
     }
-    for (tally, series) in &fresh.tallies {
-        let entry = known.tallies.entry(*tally).or_default();
-        for (key, value) in series {
-            entry.insert(key.clone(), *value);
+    for (tally, series) in &before.tallies {
+        let now = after.tallies.get(tally);
+        let vanished = series.iter().filter(|(key, _)| now.is_none_or(|now| !now.contains_key(*key)));
+        let vanished: Vec<_> = vanished.map(|(key, value)| (key.clone(), *value)).collect();
+        if !vanished.is_empty() {
+            gone.tallies.entry(*tally).or_default().extend(vanished);
         }
     }
+    for (signal, series) in &after.histograms {
+        if let Some(gone) = gone.histograms.get_mut(signal) {
+            gone.retain(|key, _| !series.contains_key(key));
+        }
+    }
+    for (tally, series) in &after.tallies {
+        if let Some(gone) = gone.tallies.get_mut(tally) {
+            gone.retain(|key, _| !series.contains_key(key));
+        }
+    }
+    for (role, workers) in &before.workers {
+        gone.workers.insert(*role, *workers);
+    }
+    gone.workers.retain(|role, _| !after.workers.contains_key(role));
 }
 
-fn difference(first: &Stamped, last: &Stamped) -> Delta {
+/// Growth from `first` to `last`; series in `gone` grew up to their last sight.
+fn difference(first: &Stamped, last: &Stamped, gone: &Sample) -> Delta {
     let mut delta = Delta { elapsed: last.at.saturating_sub(first.at), itl_basis: last.sample.itl_basis, ..Delta::default() };
-    for (signal, series) in &last.sample.histograms {
+    for (signal, series) in last.sample.histograms.iter().chain(&gone.histograms) {
         let baseline = first.sample.histograms.get(signal);
         let growth = delta.histograms.entry(*signal).or_default();
         for (key, now) in series {
             growth.add(&histogram_growth(baseline.and_then(|series| series.get(key)), now));
         }
     }
-    for (tally, series) in &last.sample.tallies {
+    for (tally, series) in last.sample.tallies.iter().chain(&gone.tallies) {
         let baseline = first.sample.tallies.get(tally);
         let then = |key: &SeriesKey| baseline.and_then(|series| series.get(key)).copied().unwrap_or(0.0);
-        delta.tallies.insert(*tally, series.iter().map(|(key, now)| now - then(key)).sum());
+        *delta.tallies.entry(*tally).or_default() += series.iter().map(|(key, now)| now - then(key)).sum::<f64>();
     }
     delta
 }

@@ -16,7 +16,7 @@
 //! A decision is written into a hidden folder first and renamed when it is whole, so that a reader never meets half of one. The oldest are
 //! removed beyond 1 GB or 24 h.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -113,6 +113,8 @@ pub struct Recording {
 pub struct Recorder {
     folder: PathBuf,
     written: u64,
+    /// What is there, oldest first, with its size and moment.
+    kept: VecDeque<(PathBuf, u64, Duration)>,
     /// The page at the beginning of each target's window, compressed.
     beginnings: BTreeMap<TargetId, (Duration, Vec<u8>)>,
 }
@@ -121,7 +123,19 @@ impl Recorder {
     /// Opens a folder, which is made if it does not exist.
     pub fn open(folder: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
-        Ok(Self { folder, written: 0, beginnings: BTreeMap::new() })
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if is_hidden(&path) && path.join("decision.json").is_file() {
+                // A killed process left half a decision behind.
+                fs::remove_dir_all(path)?;
+            }
+        }
+        let mut kept = VecDeque::new();
+        for path in list(&folder)? {
+            let (bytes, written) = (size(&path)?, written_at(&path).unwrap_or_default());
+            kept.push_back((path, bytes, written));
+        }
+        Ok(Self { folder, written: 0, kept, beginnings: BTreeMap::new() })
     }
 
     /// Keeps the page of a target if its window begins with it.
@@ -142,49 +156,61 @@ impl Recorder {
         self.beginnings.retain(|target, _| known(target));
     }
 
-    /// Writes one decision and removes the oldest beyond the bounds.
+    /// Removes the oldest beyond the bounds and writes one decision. What cannot be written whole leaves nothing behind.
     pub fn write(&mut self, recording: &Recording) -> io::Result<PathBuf> {
         self.written += 1;
-        let seconds = recording.record.moment.wall.as_secs();
-        let name = format!("{seconds:012}-{:06}-{}", self.written, file_name(recording.record.model.as_str()));
-        let unfinished = self.folder.join(format!(".{name}"));
-        let _leftover_of_a_killed_process = fs::remove_dir_all(&unfinished);
-        fs::create_dir_all(&unfinished)?;
-        write_json(&unfinished.join("decision.json"), &recording.record)?;
-        fs::write(unfinished.join("config.yaml"), &recording.config)?;
-        for (name, profile) in &recording.profiles {
-            fs::write(unfinished.join(name), profile)?;
+        let moment = recording.record.moment.wall;
+        self.trim(moment)?;
+        let name = format!("{:012}-{:06}-{}", moment.as_secs(), self.written, file_name(recording.record.model.as_str()));
+        let (unfinished, finished) = (self.folder.join(format!(".{name}")), self.folder.join(name));
+        let written = write_files(&unfinished, recording).and_then(|()| fs::rename(&unfinished, &finished));
+        if let Err(error) = written {
+            // The first error is the one to tell; what could not be made need not be removed.
+            let _nothing_there = fs::remove_dir_all(&unfinished);
+            return Err(error);
         }
-        write_json(&unfinished.join("policy.json"), &recording.policy)?;
-        write_json(&unfinished.join("memory.json"), &recording.memory)?;
-        write_json(&unfinished.join("plan.json"), &recording.plan)?;
-        for (part, pages) in [("before", &recording.before), ("after", &recording.after)] {
-            let folder = unfinished.join(part);
-            fs::create_dir(&folder)?;
-            for page in pages {
-                fs::write(folder.join(page_name(&page.target)), compress(&page.text)?)?;
-            }
-        }
-        let finished = self.folder.join(name);
-        fs::rename(&unfinished, &finished)?;
-        self.trim(recording.record.moment.wall)?;
+        self.kept.push_back((finished.clone(), size(&finished)?, moment));
         Ok(finished)
     }
 
-    fn trim(&self, now: Duration) -> io::Result<()> {
-        let recordings = list(&self.folder)?;
-        let sizes: Vec<u64> = recordings.iter().map(|folder| size(folder)).collect::<io::Result<_>>()?;
-        let mut total: u64 = sizes.iter().sum();
-        for (folder, bytes) in recordings.iter().zip(sizes) {
-            let age = written_at(folder).map_or(Duration::ZERO, |written| now.saturating_sub(written));
-            if total <= MOST_BYTES && age <= OLDEST {
+    fn trim(&mut self, now: Duration) -> io::Result<()> {
+        let mut total: u64 = self.kept.iter().map(|(_, bytes, _)| bytes).sum();
+        while let Some((folder, bytes, written)) = self.kept.front() {
+            if total <= MOST_BYTES && now.saturating_sub(*written) <= OLDEST {
                 break;
             }
-            fs::remove_dir_all(folder)?;
-            total -= bytes;
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => total -= bytes,
+            }
+            self.kept.pop_front();
         }
         Ok(())
     }
+}
+
+fn write_files(folder: &Path, recording: &Recording) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    write_json(&folder.join("decision.json"), &recording.record)?;
+    fs::write(folder.join("config.yaml"), &recording.config)?;
+    for (name, profile) in &recording.profiles {
+        fs::write(folder.join(name), profile)?;
+    }
+    write_json(&folder.join("policy.json"), &recording.policy)?;
+    write_json(&folder.join("memory.json"), &recording.memory)?;
+    write_json(&folder.join("plan.json"), &recording.plan)?;
+    for (part, pages) in [("before", &recording.before), ("after", &recording.after)] {
+        let folder = folder.join(part);
+        fs::create_dir(&folder)?;
+        for page in pages {
+            fs::write(folder.join(page_name(&page.target)), compress(&page.text)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }
 
 /// The decisions below `folder`, oldest first; `folder` itself if it is one.
@@ -195,8 +221,7 @@ pub fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        if !hidden && path.join("decision.json").is_file() {
+        if !is_hidden(&path) && path.join("decision.json").is_file() {
             found.push(path);
         }
     }
@@ -308,9 +333,12 @@ mod tests {
             fs::create_dir(&path).unwrap();
             fs::write(path.join("decision.json"), "{}").unwrap();
         }
-        let recorder = Recorder::open(folder.path().to_owned()).unwrap();
+        fs::create_dir(folder.path().join(".half")).unwrap();
+        fs::write(folder.path().join(".half/decision.json"), "{}").unwrap();
+        let mut recorder = Recorder::open(folder.path().to_owned()).unwrap();
         recorder.trim(Duration::from_secs(100_000)).unwrap();
         let left: Vec<_> = list(folder.path()).unwrap().iter().filter_map(|path| written_at(path)).collect();
         assert_eq!(left, [50_000, 100_000].map(Duration::from_secs));
+        assert!(!folder.path().join(".half").exists(), "a leftover of a killed process goes");
     }
 }

@@ -230,7 +230,7 @@ mod tests {
 
     /// Collects a body that comes in pieces of this size.
     async fn collect(encoding: Encoding, body: &[u8], piece: usize) -> Result<(Vec<u8>, usize), Failure> {
-        let mut collector = Collector::new(encoding, None, LIMIT, Budget::new(LIMIT, LIMIT).claim())?;
+        let mut collector = Collector::new(encoding, None, LIMIT, Budget::new(LIMIT, LIMIT, 0).claim())?;
         for piece in body.chunks(piece) {
             collector.push(piece).await?;
         }
@@ -305,7 +305,7 @@ mod tests {
     #[tokio::test]
     async fn a_bomb_is_not_inflated_beyond_the_limit() {
         let bomb = packed(&vec![0; 100 << 20]);
-        let mut collector = Collector::new(Encoding::Gzip, None, LIMIT, Budget::new(LIMIT, LIMIT).claim()).unwrap();
+        let mut collector = Collector::new(Encoding::Gzip, None, LIMIT, Budget::new(LIMIT, LIMIT, 0).claim()).unwrap();
         assert_eq!(collector.push(&bomb).await.unwrap_err().kind, FailureKind::TooLarge);
         let Stage::Gzip(decoder) = &collector.stage else { panic!("the stream has not ended") };
         assert!(decoder.get_ref().bytes.capacity() <= LIMIT);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn an_announced_length_over_the_limit_is_refused_at_once() {
-        let claim = Budget::new(LIMIT, LIMIT).claim();
+        let claim = Budget::new(LIMIT, LIMIT, 0).claim();
         let refused = Collector::new(Encoding::Unsaid, Some(LIMIT as u64 + 1), LIMIT, claim);
         assert_eq!(refused.unwrap_err().kind, FailureKind::TooLarge);
     }

@@ -18,14 +18,22 @@ pub(super) struct Budget {
     /// One permit: the whole reserve.
     reserve: Arc<Semaphore>,
     largest: usize,
+    /// The first bytes of every body, which claim nothing.
+    free: usize,
 }
 
 impl Budget {
     /// A budget of `total` bytes for bodies of at most `largest` bytes, but never more than all of it.
-    pub(super) fn new(total: usize, largest: usize) -> Arc<Self> {
+    /// The first `free` bytes of each are outside of it: what an ordinary page takes must not wait for bodies that have stalled.
+    pub(super) fn new(total: usize, largest: usize, free: usize) -> Arc<Self> {
         let largest = largest.min(total);
         let common = (total - largest) / STEP;
-        Arc::new(Self { common: Arc::new(Semaphore::new(common.min(u32::MAX as usize))), reserve: Arc::new(Semaphore::new(1)), largest })
+        Arc::new(Self {
+            common: Arc::new(Semaphore::new(common.min(u32::MAX as usize))),
+            reserve: Arc::new(Semaphore::new(1)),
+            largest,
+            free,
+        })
     }
 
     /// The largest body that fits, bytes.
@@ -52,7 +60,7 @@ impl Claim {
     pub(super) async fn grow_to(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.budget.largest, "bodies are limited before they claim memory");
         let held = self.common.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = bytes.div_ceil(STEP).saturating_sub(held);
+        let missing = bytes.saturating_sub(self.budget.free).div_ceil(STEP).saturating_sub(held);
         if self.reserve.is_some() || missing == 0 {
             return;
         }
@@ -77,7 +85,7 @@ mod tests {
     #[tokio::test]
     async fn claims_that_grow_into_each_other_all_get_through() {
         // Eight bodies of four steps each in a budget of six: each waits with something in hand.
-        let budget = Budget::new(6 * STEP, 4 * STEP);
+        let budget = Budget::new(6 * STEP, 4 * STEP, 0);
         let tasks: Vec<_> = (0..8)
             .map(|_| {
                 let mut claim = budget.claim();
@@ -97,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_claim_waits_while_everything_is_taken_and_then_goes_on() {
-        let budget = Budget::new(2 * STEP, STEP);
+        let budget = Budget::new(2 * STEP, STEP, 0);
         let (mut first, mut second, mut third) = (budget.claim(), budget.claim(), budget.claim());
         first.grow_to(STEP).await;
         second.grow_to(1).await;
@@ -111,8 +119,19 @@ mod tests {
         assert!(third.reserve.is_some());
     }
 
+    #[tokio::test]
+    async fn an_ordinary_page_does_not_wait_for_bodies_that_have_stalled() {
+        let budget = Budget::new(2 * STEP, STEP, STEP);
+        let mut stalled = [budget.claim(), budget.claim()];
+        for claim in &mut stalled {
+            claim.grow_to(STEP).await;
+        }
+        let mut page = budget.claim();
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, page.grow_to(STEP)).await.is_ok());
+    }
+
     #[test]
     fn a_body_is_never_larger_than_the_whole_budget() {
-        assert_eq!(Budget::new(10, 20).largest(), 10);
+        assert_eq!(Budget::new(10, 20, 0).largest(), 10);
     }
 }

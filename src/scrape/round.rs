@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, TRANSFER_ENCODING};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -40,6 +40,10 @@ use crate::units::TargetId;
 const SEATS_PER_PLACE: usize = 4;
 /// Larger pages are read on a thread of their own: at some hundred MB/s this much takes the better part of a millisecond.
 const READ_IN_PLACE: usize = 256 << 10;
+
+/// Bytes of each body that claim nothing of the common memory: ordinary pages are smaller, and stalled large ones must not delay them. With all
+/// places and seats taken this is 40 MiB more at most.
+const FREE_PER_BODY: usize = 128 << 10;
 
 /// How long a target may take before it counts as slow: far above a healthy answer, far below a timeout.
 fn patience(timeout: Duration) -> Duration {
@@ -97,7 +101,7 @@ struct History {
 impl Scraper {
     /// A scraper with these settings. A changed configuration makes a new one.
     pub fn new(config: &ScrapeConfig) -> Result<Self, SetupError> {
-        let budget = Budget::new(config.bytes_in_flight, config.body_limit);
+        let budget = Budget::new(config.bytes_in_flight, config.body_limit, FREE_PER_BODY);
         let readers = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Shared {
             requester: Requester::new(config)?,
@@ -260,6 +264,7 @@ impl Task {
         let headers = response.headers();
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let encoding = Encoding::from_headers(headers)?;
+        let told = response.content_length().is_some() || headers.contains_key(TRANSFER_ENCODING);
         let mut collector = Collector::new(encoding, response.content_length(), shared.body_limit, shared.budget.claim())?;
         let mut received = 0;
         while let Some(bytes) = response.chunk().await.map_err(|error| within_body(&error, received))? {
@@ -268,6 +273,11 @@ impl Task {
             collector.push(&bytes).await?;
         }
         let Body { bytes, left_out, claim } = collector.finish().await?;
+        if !told && bytes.last() != Some(&b'\n') {
+            // Cut inside a number it would still read as one.
+            let message = "the page ends inside a line, and the server announced neither a length nor chunks; expected a whole page";
+            return Err(failure(FailureKind::Parse, message));
+        }
         let (engine, keep) = (self.job.engine, self.keep_pages);
         let mut scraped = if bytes.len() <= READ_IN_PLACE {
             lower(&bytes, content_type.as_deref(), engine, keep)?

@@ -200,6 +200,10 @@ impl StateFile {
             return Ok(());
         }
         let path = self.beside("lock");
+        if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            // A pipe would block for ever.
+            return Err(disk("open", &path)(io::Error::other("expected a file, got something else")));
+        }
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(disk("open", &path))?;
         match file.try_lock() {
             Ok(()) => *held = Some(file),

@@ -116,6 +116,14 @@ fn a_full_file_is_taken_as_written() {
 }
 
 #[test]
+fn a_query_may_be_a_token_and_is_not_shown() {
+    let loaded = good(load(&FULL.replace("8000/custom", "8000/custom?token=hunter2")));
+    assert!(!loaded.effective.contains("hunter2") && loaded.effective.contains("8000/custom?hidden"), "{}", loaded.effective);
+    let mut targets = loaded.config.models[0].sources.iter().flat_map(|source| &source.targets);
+    assert!(targets.any(|target| target.url.ends_with("?token=hunter2")), "it is scraped all the same");
+}
+
+#[test]
 fn toml_and_json_mean_the_same_as_yaml() {
     let yaml = meaning(&good(load(MINIMAL)).config);
     for (path, text) in

@@ -374,13 +374,16 @@ fn a_value_that_was_valid_until_before_the_snapshot_is_not_served() {
 
 #[test]
 fn shadow_shows_everything_but_the_recommendation() {
-    for snapshot in [
-        fixture::with_plan(|plan| plan.mode = Mode::Shadow),
-        fixture::with_plan(|plan| plan.pools.iter_mut().for_each(|pool| pool.overridden = Some(OverrideKind::Shadow))),
-    ] {
-        assert_eq!(recommended(&snapshot, fixture::AT).len(), 0);
-        assert_eq!(by_label(&snapshot, fixture::AT, &catalog::PLANNED_REPLICAS, "pool").len(), 2);
-    }
+    let snapshot = fixture::with_plan(|plan| plan.pools.iter_mut().for_each(|pool| pool.overridden = Some(OverrideKind::Shadow)));
+    assert_eq!(recommended(&snapshot, fixture::AT).len(), 0);
+    assert_eq!(by_label(&snapshot, fixture::AT, &catalog::PLANNED_REPLICAS, "pool").len(), 2);
+    // A pin is stronger than the mode of its model.
+    let pinned = fixture::with_plan(|plan| {
+        plan.mode = Mode::Shadow;
+        plan.pools[0].overridden = Some(OverrideKind::Pin);
+        plan.pools[1].overridden = Some(OverrideKind::Shadow);
+    });
+    assert_eq!(recommended(&pinned, fixture::AT).len(), 1);
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_held_decision_is_an_answer_whose_unknown_values_are_null() {
     pages.write("html.prom", "<!DOCTYPE html><html></html>");
     let (code, stdout, stderr) = pages.plan(&[("html.prom", "html.prom")], &["--elapsed", "180"]);
     assert_eq!((code, &json(&stdout)["models"][0]["reason"]), (Some(0), &"all_targets_down".into()), "{stderr}");
-    assert!(stderr.contains("pair-1"), "{stderr}");
+    assert!(stderr.contains("html.prom"), "{stderr}");
 }
 
 #[test]

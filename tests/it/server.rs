@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use inference_planner_exporter::export::catalog;
 use inference_planner_exporter::export::snapshot::Snapshot;
-use inference_planner_exporter::planner::input::Mode;
+use inference_planner_exporter::planner::plan::OverrideKind;
 use inference_planner_exporter::planner::plan::Reason;
 use inference_planner_exporter::server::{ReloadRequest, Server, ServerHandle, Settings, State};
 use inference_planner_exporter::units::Moment;
@@ -156,7 +156,7 @@ async fn a_pool_page_without_a_value_says_why() {
     });
     for (snapshot, now, why) in [
         (undecided, fixture::AT, "baseline"),
-        (fixture::with_plan(|plan| plan.mode = Mode::Shadow), fixture::AT, "shadow"),
+        (fixture::with_plan(|plan| plan.pools[0].overridden = Some(OverrideKind::Shadow)), fixture::AT, "shadow"),
         (fixture::snapshot(), fixture::AT.after(fixture::VALID), "expired"),
     ] {
         let server = start(snapshot, now).await;

@@ -239,11 +239,19 @@ fn no_decode_replica_or_an_unknown_number_of_them_holds() {
     assert_eq!((plan.reason, counts(&plan)), (Reason::NoDecodeReplicas, [Some(5), Some(2)]));
     assert_eq!(pool(&plan, "m-decode").current_replicas, Some(Replicas(0)));
 
-    let (mut world, mut router) = decided();
-    router.serve(Served::typical(3600.0));
-    let unknown = Sample { workers: [].into(), ..router.sample() };
-    let plan = world.round(360.0, vec![("a:8000/metrics", Reading::Sample(Box::new(unknown)))]);
-    assert_eq!((plan.reason, pool(&plan, "m-decode").current_replicas), (Reason::NoDecodeReplicas, None));
+    // A count that one page lacks is the one before; a count that a whole window lacks is not known, and not zero.
+    for (role, reason) in [(Role::Decode, Reason::NoDecodeReplicas), (Role::Prefill, Reason::MissingCapability)] {
+        let (mut world, mut router) = decided();
+        let mut round = |at| {
+            router.serve(Served::typical(3600.0));
+            let mut sample = router.sample();
+            sample.workers.remove(&role);
+            world.round(at, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))])
+        };
+        assert_eq!((round(360.0).reason, round(540.0).reason), (Reason::None, reason));
+        let plan = round(720.0);
+        assert_eq!((plan.reason, counts(&plan)), (reason, [Some(5), Some(2)]));
+    }
 }
 
 #[test]

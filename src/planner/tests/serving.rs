@@ -68,7 +68,7 @@ fn a_reload_between_rounds_binds_without_deciding() {
     let last = world.drive(&mut router, 180.0, 185.0, BUSY);
     world.policy.pools[0].limits = Limits::new(Replicas(1), Replicas(3)).unwrap();
     world.policy.pools[1].pin = pin(&world, 9, 1000.0);
-    let (plan, memory) = reissue(&last, world.memory.clone(), &world.policy, world.moment(186.0));
+    let (plan, memory) = reissue(&last, world.memory.clone(), &world.policy, false, world.moment(186.0));
     assert_eq!(lint::lint(&plan, &world.policy, &world.memory), []);
     assert_eq!((counts(&plan), plan.decided, plan.reason), ([Some(3), Some(9)], false, Reason::None));
     world.memory = memory;

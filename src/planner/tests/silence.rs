@@ -1,6 +1,7 @@
 //! What happens when targets fall silent? Coverage, hung targets, total loss and recovery.
 
 use super::world::*;
+use crate::planner::input::*;
 use crate::planner::plan::{HoldKind, Plan, Reason, StepReason};
 use crate::units::*;
 
@@ -141,4 +142,55 @@ fn lost_replicas_do_not_ratchet_a_recommendation_down() {
     router.prefill = 1;
     let plan = world.drive(&mut router, 180.0, 360.0, 45.0);
     assert_eq!(counts(&plan)[0], Some(10), "the load is the same; four times one replica is no reason to shrink");
+}
+
+#[test]
+fn a_router_that_answers_without_its_series_is_silent_and_not_idle() {
+    // The label was renamed, a sum became unreadable, or the page is cut: the router works on, and nobody can see it.
+    let losses: [fn(&mut Sample); 3] = [
+        |sample| *sample = Sample::default(),
+        |sample| drop(sample.histograms.remove(&Signal::OutputTokens)),
+        |sample| {
+            sample.histograms.clear();
+        },
+    ];
+    for lose in losses {
+        let mut world = World::new(infera_policy());
+        let mut routers = [Router::new(2, 4), Router::new(2, 4)];
+        let mut round = |at: f64, lost: bool| {
+            for router in &mut routers {
+                router.serve(Served::typical(if at == 0.0 { 0.0 } else { 5.0 * BUSY / 2.0 }));
+            }
+            let mut second = routers[1].sample();
+            if lost {
+                lose(&mut second);
+            }
+            world.round(at, vec![("a:8000/metrics", routers[0].reading()), ("b:8000/metrics", Reading::Sample(Box::new(second)))])
+        };
+        let _baseline = round(0.0, false);
+        let plans: Vec<_> = (1..=144).map(|tick| round(f64::from(tick) * 5.0, tick > 40)).collect();
+        assert_eq!(counts(&plans[35]), [Some(5), Some(2)]);
+        for plan in &plans[36..] {
+            assert_eq!(counts(plan), [Some(5), Some(2)], "{} at {:?}", plan.reason, plan.at);
+        }
+        let last = plans.last().unwrap();
+        assert!(pool(last, "m-decode").coverage.unwrap() <= Ratio(0.5), "{:?}", pool(last, "m-decode").coverage);
+    }
+}
+
+#[test]
+fn a_worker_count_that_is_missing_at_the_boundary_is_the_one_before() {
+    let mut world = World::new(infera_policy());
+    // A queue: prefill is sized by what three replicas could not keep up with.
+    let mut router = Router::new(3, 4);
+    let _baseline = world.one(0.0, &router);
+    for tick in 1..36 {
+        router.serve(Served { ttft: 0.9, ..Served::typical(5.0 * BUSY) });
+        let _between = world.one(f64::from(tick) * 5.0, &router);
+    }
+    let mut sample = router.sample();
+    sample.workers.remove(&Role::Prefill);
+    let plan = world.round(180.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]);
+    // 0.215 * (0.9/0.215 - 1) * 3 / 0.285 = 7.2
+    assert_eq!((plan.reason, plan.envelope.as_ref().unwrap().prefill_replicas, counts(&plan)[0]), (Reason::None, Replicas(3), Some(8)));
 }

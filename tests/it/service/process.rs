@@ -120,7 +120,7 @@ async fn flags_alone_plan_one_model_or_every_model_that_is_seen() {
     assert_eq!(page.value("replicas_max", &[("pool", "small-decode")]), Some(8.0));
     assert!(!one.metrics().0.contains("small"));
     assert_eq!(without.metrics().value("planned_replicas", &[("model", "default"), ("role", "decode")]), Some(3.0));
-    assert!(every.process.log().contains("replica limits: prefill 1 to 8, decode 1 to 8"), "{}", every.process.log());
+    assert!(every.process.log().contains("replica limits: *-prefill 1 to 8, *-decode 1 to 8"), "{}", every.process.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
