@@ -253,6 +253,17 @@ async fn a_broken_connection_is_told_from_a_page_that_is_cut_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_page_without_announced_end_that_stops_inside_a_line_is_cut() {
+    // `running 16` cut to `running 1` would still read as a number.
+    let answer = |body: &str| Behaviour::Raw(format!("HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\n\r\n{body}").into_bytes());
+    let (failed, words) = fault(&patient(), answer("running 1")).await;
+    assert_eq!(failed, Some(FailureKind::Parse), "{words}");
+    assert!(words.contains("ends inside a line"), "{words}");
+    let server = FakeServer::start(answer("running 16\n")).await;
+    assert_eq!(kind(&beside_healthy_ones(&patient(), &server).await), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_that_are_no_page_are_refused_with_a_hint() {
     let (failed, words) = fault(&patient(), Behaviour::Status(500)).await;
     assert_eq!((failed, words.as_str()), (Some(FailureKind::Status), "status 500 (Internal Server Error); expected 200"));

@@ -76,6 +76,15 @@ fn a_reload_between_rounds_binds_without_deciding() {
 }
 
 #[test]
+fn a_reload_just_after_a_boundary_does_not_cost_its_decision() {
+    let (mut world, mut router) = decided();
+    let last = world.drive(&mut router, 180.0, 355.0, BUSY);
+    let (_, memory) = reissue(&last, world.memory.clone(), &world.policy, false, world.moment(360.05));
+    world.memory = memory;
+    assert_eq!(world.drive(&mut router, 355.0, 360.1, BUSY).outcome, Some(Outcome::Unchanged));
+}
+
+#[test]
 fn a_pin_is_published_from_the_first_tick_without_any_scrape() {
     let mut world = World::new(infera_policy());
     world.policy.pools[0].pin = pin(&world, 7, 5000.0);

@@ -130,3 +130,21 @@ async fn new_targets_are_scraped_without_waiting_for_the_old_ones_that_hang() {
     assert_eq!(page.reason("m-decode"), "baseline");
     assert_eq!(page.value("current_replicas", &[("pool", "m-decode"), ("state", "ready")]), Some(5.0));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_in_the_place_of_a_file_stops_neither_planning_nor_the_end_of_the_process() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let config = site.config(LIFECYCLE, &[Model::of("m", &routers)]);
+    let mut exporter = Exporter::start(&config);
+    exporter.settle(&["m"], 3.0);
+    std::fs::remove_file(&config).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&config).status().unwrap().success());
+    let (status, _, body) = exporter.ask("POST /-/reload");
+    assert!(status >= 400 && body.contains("expected a file"), "{status} {body}");
+    let decided = |page: &super::Metrics| page.sum("decisions_total", &[("model", "m")]);
+    let before = decided(&exporter.metrics());
+    until("decisions go on", || (decided(&exporter.metrics()) >= before + 2.0).then_some(()));
+    exporter.process.signal("TERM");
+    assert_eq!(exporter.process.ended(), Some(0));
+}
