@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::mooncake::{nanos, zero};
+use super::mooncake::{MILLISECONDS, nanos, zero};
 use super::problem::{Fault, Problem, Problems};
 use super::{Prefixes, Trace, lines};
 use crate::simulator::workload::Request;
@@ -75,7 +75,7 @@ impl Reader {
     fn add(&mut self, ended: Ended) -> Result<(), Fault> {
         let Some(at) = nanos(ended.request_received_ms) else {
             let found = ended.request_received_ms.to_string();
-            return Err(Fault::Value { name: "request_received_ms", found, expected: "milliseconds within 300 years" });
+            return Err(Fault::Value { name: "request_received_ms", found, expected: MILLISECONDS });
         };
         let input = ended.replay.as_ref().map(|replay| replay.input_length).or(ended.input_tokens);
         let Some(input) = input else {

@@ -110,7 +110,7 @@ fn mooncake_names_every_bad_line() {
     let shown = shown(text);
     assert_eq!(shown.len(), 5, "{shown:?}");
     assert!(shown[0].starts_with("line 2: unusable row: missing field `output_length` at column "), "{}", shown[0]);
-    assert!(shown[1].starts_with("line 3: timestamp: expected milliseconds within 300 years"), "{}", shown[1]);
+    assert!(shown[1].starts_with("line 3: timestamp: expected milliseconds within 300 years of zero"), "{}", shown[1]);
     assert_eq!(shown[2], "line 3: input_length: expected 1 token or more, got \"0\"");
     assert_eq!(shown[3], "line 3: output_length: expected 1 token or more, got \"0\"");
     assert!(shown[4].starts_with("line 4: unusable row: "), "{}", shown[4]);

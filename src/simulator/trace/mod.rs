@@ -75,8 +75,12 @@ impl Trace {
     fn recorded(mut rows: Vec<(i128, Request)>, prefixes: Prefixes, without_output: usize) -> Self {
         rows.sort_by_key(|(nanos, _)| *nanos);
         let origin = rows.first().map_or(0, |(nanos, _)| *nanos);
-        // The difference is not negative, and the readers' clocks span less than the 584 years that 64 bits hold.
-        let at = |nanos: i128| Duration::from_nanos(u64::try_from(nanos - origin).unwrap_or(u64::MAX));
+        // Not negative, since the origin is the least; the readers' clocks end within what seconds of 64 bits hold.
+        let at = |nanos: i128| {
+            const SECOND: i128 = 1_000_000_000;
+            let since = nanos - origin;
+            Duration::new((since / SECOND) as u64, (since % SECOND) as u32)
+        };
         let requests: Vec<Request> = rows.into_iter().map(|(nanos, request)| Request { at: at(nanos), ..request }).collect();
         let length = requests.last().map_or(Duration::ZERO, |request| request.at);
         Self { requests, length, prefixes, without_output }

@@ -23,11 +23,15 @@ struct Row {
     hash_ids: Vec<u64>,
 }
 
-/// Nanoseconds from milliseconds. `None` unless finite and within what a simulation can hold.
+/// What the readers of milliseconds expect.
+pub(super) const MILLISECONDS: &str = "milliseconds within 300 years of zero";
+
+/// Nanoseconds from milliseconds. `None` unless finite and within some 300 years, which is above every real clock.
 pub(super) fn nanos(milliseconds: f64) -> Option<i128> {
-    // Some 300 years: above every real clock, below what 64 bits of nanoseconds hold.
     const MOST: f64 = 1e13;
-    (milliseconds.is_finite() && milliseconds.abs() < MOST).then(|| (milliseconds * 1e6).round() as i128)
+    // Whole milliseconds apart: a Unix time in nanoseconds has more digits than a double.
+    let nanos = || milliseconds.trunc() as i128 * 1_000_000 + (milliseconds.fract() * 1e6).round() as i128;
+    (milliseconds.is_finite() && milliseconds.abs() < MOST).then(nanos)
 }
 
 /// That a length is zero.
@@ -40,7 +44,7 @@ impl Row {
         let mut faults = Vec::new();
         if nanos(self.timestamp).is_none() {
             let found = self.timestamp.to_string();
-            faults.push(Fault::Value { name: "timestamp", found, expected: "milliseconds within 300 years" });
+            faults.push(Fault::Value { name: "timestamp", found, expected: MILLISECONDS });
         }
         if self.input_length == 0 {
             faults.push(zero("input_length"));

@@ -1,3 +1,5 @@
+//! Do shapes give the requests that paper says, and is every bad parameter named?
+
 use super::*;
 use crate::simulator::trace::Trace;
 use crate::simulator::workload::Request;
