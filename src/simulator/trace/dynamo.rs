@@ -4,6 +4,7 @@
 //! over. A request came at `request.request_received_ms`, its prompt has `request.replay.input_length` tokens (`request.input_tokens` where the
 //! replay part is absent), its answer `request.output_tokens`. Hashes of the prompt's blocks are under `request.replay`.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -24,9 +25,11 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 struct Event<'a> {
-    // Borrowed where no character is escaped, which is always.
-    schema: &'a str,
-    event_type: &'a str,
+    // Borrowed unless a character is escaped.
+    #[serde(borrow)]
+    schema: Cow<'a, str>,
+    #[serde(borrow)]
+    event_type: Cow<'a, str>,
     request: Option<Ended>,
 }
 
@@ -62,7 +65,7 @@ fn ended(line: &str) -> Result<Option<Ended>, Fault> {
         None => serde_json::from_str::<Event<'_>>(line).map_err(refused)?,
     };
     if event.schema != SCHEMA {
-        return Err(Fault::Value { name: "schema", found: event.schema.to_owned(), expected: SCHEMA });
+        return Err(Fault::Value { name: "schema", found: event.schema.into_owned(), expected: SCHEMA });
     }
     match (event.event_type == END, event.request) {
         (false, _) => Ok(None),

@@ -222,3 +222,31 @@ fn problems_of_a_bad_file_fill_no_screen() {
     assert!(problems.to_string().ends_with("\nand 480 more"));
     assert_eq!(problems.to_string().lines().count(), 21);
 }
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_a_reader_panic_and_what_is_read_is_in_order(
+        header in 0_usize..4,
+        rows in proptest::collection::vec(
+            proptest::collection::vec(
+                "[0-9]{1,3}|-?[0-9.e]{0,12}|(-9999|9999|2023)-1[0-2]-[0-3][0-9] 18:15:4[0-9]|[{}\\[\\]:\"a-z]{0,6}|nan|inf|.{0,3}", 0..8),
+            0..6),
+    ) {
+        let header = [
+            "TIMESTAMP,ContextTokens,GeneratedTokens",
+            "t,rate_per_s,isl,osl,cv,isl_cv,osl_cv",
+            "{\"timestamp\":9e12,\"input_length\":1,\"output_length\":1}",
+            "{\"schema\":\"dynamo.request.trace.v1\",\"event_type\":\"tool_end\"}",
+        ][header];
+        let text = rows.iter().fold(header.to_owned(), |text, row| format!("{text}\n{}", row.join(",")));
+        for format in [Format::Azure, Format::Rates, Format::Mooncake, Format::Dynamo] {
+            // A curve with a high rate is legal and would only take time.
+            if format == Format::Rates {
+                let _: Result<_, _> = rates::read(&text, &Generation::default()).map(|curve| curve.requests(1).take(100).count());
+            } else if let Ok(trace) = read_as(format, &text, &Generation::default()) {
+                proptest::prop_assert!(trace.requests.is_sorted_by_key(|request| request.at));
+                proptest::prop_assert_eq!(trace.requests[0].at, Duration::ZERO);
+            }
+        }
+    }
+}
