@@ -6,6 +6,7 @@
 //!
 //! - [`random`]: the only source of chance, seeded.
 //! - [`workload`]: when requests come and how long they are.
+//! - [`trace`]: requests that were recorded, or that follow a curve of rates; cut, scaled.
 //! - `pool`: the life of a replica, from the request for it to its release.
 //! - `prefill`, `decode`: what one replica of each role does.
 //! - [`counters`]: what routers export, and the truth beside it.
@@ -21,6 +22,7 @@ mod pool;
 mod prefill;
 pub mod random;
 pub mod scenario;
+pub mod trace;
 pub mod workload;
 
 use std::iter::Peekable;

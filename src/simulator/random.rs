@@ -49,6 +49,26 @@ impl Random {
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 
+    /// Gamma with scale 1, so with mean and variance `shape` (Marsaglia and Tsang 2000); 0 unless `shape` is above zero.
+    pub fn gamma(&mut self, shape: f64) -> f64 {
+        if shape.is_nan() || shape <= 0.0 {
+            return 0.0;
+        }
+        if shape < 1.0 {
+            // Their method needs a shape of 1 or more; a power of a uniform draw takes the surplus off.
+            return self.gamma(shape + 1.0) * self.unit().powf(1.0 / shape);
+        }
+        let d = shape - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let normal = self.normal();
+            let cube = (1.0 + c * normal).powi(3);
+            if cube > 0.0 && self.unit().ln() < 0.5 * normal * normal + d * (1.0 - cube + cube.ln()) {
+                return d * cube;
+            }
+        }
+    }
+
     /// One of `0..choices`, each equally likely; 0 if there is no choice. The bias of the method is below choices / 2^64.
     pub fn below(&mut self, choices: usize) -> usize {
         ((u128::from(self.bits()) * choices as u128) >> 64) as usize
@@ -77,6 +97,10 @@ mod tests {
         assert!(mean(&mut || random.normal()).abs() < 0.01);
         assert!((mean(&mut || random.normal().powi(2)) - 1.0).abs() < 0.02);
         assert!((mean(&mut || random.below(3) as f64) - 1.0).abs() < 0.01);
+        for shape in [0.25, 1.0, 4.0] {
+            assert!((mean(&mut || random.gamma(shape)) / shape - 1.0).abs() < 0.02, "{shape}");
+            assert!((mean(&mut || (random.gamma(shape) - shape).powi(2)) / shape - 1.0).abs() < 0.05, "{shape}");
+        }
     }
 
     #[test]

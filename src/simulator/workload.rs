@@ -19,7 +19,13 @@ pub struct Request {
     pub input: u32,
     /// Tokens to be generated, at least 1.
     pub output: u32,
+    /// Which blocks its prompt is made of, in the prefix table of its trace. `None`: it shares nothing that is known.
+    pub prefix: Option<PrefixId>,
 }
+
+/// An entry of the prefix table of one trace ([`super::trace::Prefixes`]); means nothing without that table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrefixId(pub u32);
 
 /// How the arrival rate moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +87,8 @@ impl Lengths {
         Self { mean: Tokens(f64::from(tokens)), variation: Ratio(0.0), min: tokens, max: tokens }
     }
 
-    fn draw(&self, random: &mut Random) -> u32 {
+    /// One length.
+    pub fn draw(&self, random: &mut Random) -> u32 {
         // For a log-normal of mean m and variation v: sigma^2 = ln(1 + v^2), mu = ln(m) - sigma^2 / 2.
         let variance = self.variation.get().powi(2).ln_1p();
         let length = self.mean.get() * (variance.sqrt() * random.normal() - variance / 2.0).exp();
@@ -137,7 +144,7 @@ impl Iterator for Workload {
             if self.arrivals.unit() * ceiling <= self.settings.shape.rate_at(at).get() {
                 let input = self.settings.input.draw(&mut self.inputs);
                 let output = self.settings.output.draw(&mut self.outputs);
-                return Some(Request { at, input, output });
+                return Some(Request { at, input, output, prefix: None });
             }
         }
     }

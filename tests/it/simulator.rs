@@ -47,7 +47,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn request(at: Duration, input: u32, output: u32) -> Request {
-    Request { at, input, output }
+    Request { at, input, output, prefix: None }
 }
 
 #[test]

@@ -32,7 +32,7 @@ const ROOMS: &[Room] = &[
         &["units", "exposition", "engines", "planner", "config"],
         &["flate2", "humantime", "hyper", "reqwest", "rustls", "thiserror", "tokio", "tracing"],
     ),
-    room("simulator", true, &["units", "planner", "engines"], &[]),
+    room("simulator", true, &["units", "planner", "engines"], &["humantime", "jiff", "serde", "serde_json"]),
     room("export", false, &["units", "planner", "scrape"], &["arc_swap", "prometheus"]),
     room("report", true, &["units", "planner", "simulator"], &["serde_json"]),
     room("server", false, &["units", "export", "planner", "report"], &["arc_swap", "axum", "axum_server", "flate2", "tokio", "tower_http"]),
