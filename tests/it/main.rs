@@ -15,6 +15,7 @@ mod service;
 mod shipped;
 mod simulator;
 mod simulator_fit;
+mod simulator_naive;
 mod simulator_pages;
 mod state;
 mod tidy;
