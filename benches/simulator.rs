@@ -11,7 +11,7 @@ use inference_planner_exporter::simulator::Simulation;
 use inference_planner_exporter::simulator::costs::IterationCosts;
 use inference_planner_exporter::simulator::fleet::{Fleet, FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
 use inference_planner_exporter::simulator::workload::{Lengths, Shape, Workload, WorkloadSettings};
-use inference_planner_exporter::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+use inference_planner_exporter::units::{Ratio, Replicas, RequestsPerSecond, Seconds, Tokens};
 
 const HOUR: u64 = 3600;
 const TICK: u64 = 5;
@@ -64,21 +64,25 @@ fn read_pages(fleet: &Fleet) -> usize {
     models
 }
 
-fn run(name: &str, layout: Layout, rate: f64, pages: bool) {
+/// The same without text.
+fn read_samples(fleet: &Fleet) -> usize {
+    let serving = fleet.roles().flat_map(|role| fleet.serving(role).map(move |id| (role, id)));
+    serving.filter_map(|(role, id)| fleet.vllm_page(role, id, "m", Duration::ZERO)).map(|page| page.sample().histograms.len()).sum()
+}
+
+fn run(name: &str, layout: Layout, rate: f64, look: fn(&Fleet) -> usize) {
     let began = Instant::now();
     let mut simulation = Simulation::new(fleet(layout), workload(rate));
-    let mut read = 0;
+    let mut seen = 0;
     for tick in 1..=HOUR / TICK {
         simulation.advance_to(Duration::from_secs(tick * TICK));
         simulation.fleet.take_finished();
-        if pages {
-            read += read_pages(&simulation.fleet);
-        }
+        seen += look(&simulation.fleet);
     }
     let took = began.elapsed().as_secs_f64();
     let truth = simulation.fleet.truth();
     println!(
-        "{name:<34} {:>6} requests in {took:.3} s: {:.0} a second; {} in flight, mean TTFT {:.0} ms, mean ITL {:.1} ms, {read} pages read",
+        "{name:<34} {:>6} requests in {took:.3} s: {:.0} a second; {} in flight, mean TTFT {:.0} ms, mean ITL {:.1} ms, {seen} seen",
         truth.offered,
         truth.offered as f64 / took,
         truth.in_flight(),
@@ -91,10 +95,10 @@ fn main() {
     let pool = |replicas| PoolSettings { replicas: Replicas(replicas), replica: replica() };
     let apart = Layout::Disaggregated { prefill: pool(3), decode: pool(7) };
     let both = Layout::Aggregated(pool(10));
-    debug_assert!(fleet(both).serving(Role::Aggregated).count() == 10);
     for rate in [6.0, 17.0, 100.0] {
-        run(&format!("3 prefill, 7 decode, {rate}/s"), apart, rate, false);
-        run(&format!("10 aggregated, {rate}/s"), both, rate, false);
+        run(&format!("3 prefill, 7 decode, {rate}/s"), apart, rate, |_| 0);
+        run(&format!("10 aggregated, {rate}/s"), both, rate, |_| 0);
     }
-    run("10 aggregated, 17/s, all pages", both, 17.0, true);
+    run("10 aggregated, 17/s, all samples", both, 17.0, read_samples);
+    run("10 aggregated, 17/s, all pages", both, 17.0, read_pages);
 }

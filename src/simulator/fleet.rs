@@ -370,6 +370,12 @@ impl Fleet {
         self.serving_replicas(role).map(|(_, replica)| replica.running())
     }
 
+    /// Requests that wait for a role: at the router because no replica is ready, or at a replica because it has no room.
+    pub fn waiting(&self, role: Role) -> u64 {
+        let at_router = self.stranded.get(&role).map_or(0, |stranded| stranded.len() as u64);
+        at_router + self.serving_replicas(role).map(|(_, replica)| replica.waiting()).sum::<u64>()
+    }
+
     /// KV tokens that a replica of a role holds at most; 0 for a role that the fleet does not have.
     pub fn kv_limit(&self, role: Role) -> u64 {
         match (self.settings.layout, role) {

@@ -55,8 +55,8 @@ fn the_errors_on_published_sweeps_are_as_reported() {
         }
         found.push([fit.prefill_error, fit.decode_error, fit.aggregated_prefill_error, fit.aggregated_decode_error].map(percent));
     }
-    // [mean, max] in percent: prefill, decode, and the same two under one set of prices. The worst cells are the shortest prompt, the H200's
-    // batches beyond a thousand requests, which its scheduler capped, and one outlier among the prompts of eight H100.
+    // [mean, max] in percent: prefill, decode, and the same two under one set of prices. The worst cells are the shortest prompt, batches of
+    // hundreds of short requests (the H200's scheduler capped them), and one outlier among the prompts of eight H100.
     let expected = [
         [[3.0, 9.1], [6.5, 33.5], [9.5, 65.3], [7.4, 33.0]],
         [[9.1, 48.7], [4.6, 23.9], [12.1, 47.8], [5.9, 24.5]],

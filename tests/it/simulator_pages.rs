@@ -59,15 +59,22 @@ fn sample(engine: &str, text: &str) -> Sample {
     (engine.read)(&page).of_model(&ModelId::from(MODEL))
 }
 
-/// The pages of all routers of a fleet, or of all its replicas of one role.
+/// What the planner reads from the pages of all routers of a fleet, or of all its replicas of one role. The short way without text must
+/// give the very same.
 fn samples(fleet: &Fleet, source: Option<Role>) -> Vec<Sample> {
+    let same = |(read, short): (Sample, Sample)| {
+        assert_eq!(read, short);
+        read
+    };
     match source {
         None => (0..fleet.routers().len())
-            .map(|router| sample("infera", &render::infera(&fleet.infera_page(router, MODEL, EPOCH).expect("a router"))))
+            .map(|router| fleet.infera_page(router, MODEL, EPOCH).expect("a router"))
+            .map(|page| same((sample("infera", &render::infera(&page)), page.sample())))
             .collect(),
         Some(role) => fleet
             .serving(role)
-            .map(|id| sample("vllm", &render::vllm::vllm(&fleet.vllm_page(role, id, MODEL, EPOCH).expect("a replica"))))
+            .map(|id| fleet.vllm_page(role, id, MODEL, EPOCH).expect("a replica"))
+            .map(|page| same((sample("vllm", &render::vllm::vllm(&page)), page.sample())))
             .collect(),
     }
 }
@@ -184,6 +191,7 @@ fn gauges_of_vllm_pages_show_what_is_under_way() {
         assert!(under_way > 0 && under_way <= fleet.truth().in_flight());
         if role == Role::Aggregated {
             assert_eq!(under_way, fleet.truth().in_flight());
+            assert_eq!(fleet.waiting(role), pages.iter().map(|page| page.waiting).sum::<u64>());
         }
     }
 }

@@ -4,6 +4,7 @@
 //! writes it: counts as floats, a `_created` gauge beside each histogram. An Infera router has no series before its first observation; a
 //! vLLM server has all of them from its start.
 
+pub mod sample;
 pub mod vllm;
 
 use std::collections::BTreeMap;
