@@ -11,7 +11,7 @@
 
 use super::costs::{IterationCosts, Work};
 use crate::planner::model::envelope::ProfileDocument;
-use crate::units::{Ratio, Requests, Seconds, Tokens};
+use crate::units::{Ratio, Requests, Role, Seconds, Tokens};
 
 /// What was measured: some work and how long it took.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +86,17 @@ pub struct Fit {
     pub aggregated_prefill_error: FitError,
     /// Of `aggregated`, on the iterations.
     pub aggregated_decode_error: FitError,
+}
+
+impl Fit {
+    /// The prices of a replica of that role.
+    pub fn costs(&self, role: Role) -> IterationCosts {
+        match role {
+            Role::Prefill => self.prefill,
+            Role::Decode => self.decode,
+            Role::Aggregated => self.aggregated,
+        }
+    }
 }
 
 /// The column of each price.

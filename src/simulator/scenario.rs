@@ -23,7 +23,7 @@ use super::fit::{Measurements, fit};
 use super::fleet::{Fleet, FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
 use super::workload::{Lengths, Shape, Workload, WorkloadSettings};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
-use crate::units::{Ratio, Replicas, RequestsPerSecond, Seconds, Tokens};
+use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Part of a replica's throughput that the profile promises. With less the fleet costs more than it must at the peak; with more it is behind
 /// while the load rises, since the traffic that a decision rests on is some 15 s old when its replicas are ready: at 0.7 a third of the
@@ -82,13 +82,15 @@ pub fn workload(cycle: Duration, seed: u64) -> WorkloadSettings {
 /// The settings of the fleet, behind two routers. Each role's prices are fitted to the profile, which has the same form.
 pub fn fleet(startup: Duration, seed: u64) -> FleetSettings {
     let fit = fit(&Measurements::of_profile(&profile(), LONGEST_PROMPT));
-    // `as` is exact: the constant is whole.
-    let replica =
-        |costs, max_requests| ReplicaSettings { costs, kv_tokens: MAX_KV_TOKENS as u64, max_requests, max_batched_tokens: LONGEST_PROMPT };
-    let pool = |replica| PoolSettings { replicas: START_REPLICAS, replica };
+    let pool = |role, max_requests| {
+        // `as` is exact: the constant is whole.
+        let kv_tokens = MAX_KV_TOKENS as u64;
+        let replica = ReplicaSettings { costs: fit.costs(role), kv_tokens, max_requests, max_batched_tokens: LONGEST_PROMPT };
+        PoolSettings { replicas: START_REPLICAS, replica }
+    };
     FleetSettings {
         // One prompt at a time, as the profile measures them and as the arithmetic above has it.
-        layout: Layout::Disaggregated { prefill: pool(replica(fit.prefill, 1)), decode: pool(replica(fit.decode, MAX_REQUESTS)) },
+        layout: Layout::Disaggregated { prefill: pool(Role::Prefill, 1), decode: pool(Role::Decode, MAX_REQUESTS) },
         routing: Routing::LeastWork,
         startup,
         hand_over: Duration::ZERO,

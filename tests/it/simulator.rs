@@ -270,6 +270,45 @@ fn an_aggregated_request_alone_takes_the_time_of_its_work() {
 }
 
 #[test]
+fn littles_law_holds_inside_an_aggregated_fleet() {
+    let (settings, _) = aggregated(3);
+    let mut simulation = Simulation::new(Fleet::new(settings), steady(12.0));
+    simulation.advance_to(seconds(30));
+    let start = simulation.fleet.truth();
+    let (mut sum, samples) = (0.0, 60_000);
+    for step in 1..=samples {
+        simulation.advance_to(seconds(30) + Duration::from_millis(10 * step));
+        sum += (simulation.fleet.batch_sizes(Role::Aggregated).sum::<u64>() + simulation.fleet.waiting(Role::Aggregated)) as f64;
+    }
+    let truth = simulation.fleet.truth();
+    let expected = (truth.duration_sum - start.duration_sum) / 600.0;
+    let mean = sum / samples as f64;
+    assert!(mean > 5.0 && (mean / expected - 1.0).abs() < 0.01, "{mean} in flight instead of {expected}");
+}
+
+#[test]
+fn waiting_for_a_batch_of_one_is_that_of_an_m_d_1_queue() {
+    // An answer of equal length after an equal prompt occupies the only place for a constant time.
+    let (settings, replica) = aggregated(1);
+    let replica = ReplicaSettings { max_requests: 1, ..replica };
+    let service = replica.costs.of(&Work::prompt(400, 0, 2048)).get()
+        + (1..20).map(|token| replica.costs.of(&Work::decode(1.0, f64::from(400 + token))).get()).sum::<f64>();
+    let settings = FleetSettings { layout: Layout::Aggregated(PoolSettings { replicas: Replicas(1), replica }), ..settings };
+    let workload = WorkloadSettings {
+        shape: Shape::Steady(RequestsPerSecond(0.8 / service)),
+        input: Lengths::always(400),
+        output: Lengths::always(20),
+        seed: 3,
+    };
+    let mut simulation = Simulation::new(Fleet::new(settings), Workload::new(workload));
+    simulation.advance_to(seconds(40_000));
+    let truth = simulation.fleet.truth();
+    let wait = truth.duration_sum / truth.completed as f64 - service;
+    let expected = service * 0.8 / (2.0 * 0.2);
+    assert!((wait / expected - 1.0).abs() < 0.03, "{wait} instead of {expected} after {} requests", truth.completed);
+}
+
+#[test]
 fn chunks_of_a_prompt_slow_those_who_decode() {
     let (settings, replica) = aggregated(1);
     let spacing = |with_prompt: bool| {

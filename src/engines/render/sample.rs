@@ -53,5 +53,5 @@ impl VllmPage {
 
 /// A process that started at the epoch itself says nothing, as for the engines.
 fn started(at: Duration) -> Option<f64> {
-    (!at.is_zero()).then(|| at.as_secs_f64())
+    (!at.is_zero()).then_some(at.as_secs_f64())
 }
