@@ -1,13 +1,13 @@
 //! What happens in which order? The pools behind their routers, and the queue of events.
 //!
-//! The life of a request: it arrives at a router (any, with equal chance); goes to the prefill replica with the least work; its KV cache is
-//! handed over to the decode replica with the least promised memory that has room, and waits for room if none has; there the client gets
-//! the first token, which prefill computed; then come iterations until the last token.
+//! The life of a request in a disaggregated fleet: it arrives at a router (any, with equal chance), which sends it to a prefill replica at once;
+//! its KV cache is handed over to a decode replica, where it waits until that one admits it; there the client gets the first token, which
+//! prefill computed; then come iterations until the last token. In an aggregated fleet one replica does all of it.
 //!
-//! So TTFT holds the wait for prefill, prefill, the hand-over and the wait for KV memory, as it does where a router measures it.
-//! A request of one token needs no decode replica. Requests wait at the router while a pool has no ready replica.
+//! So TTFT holds the wait for prefill, prefill, the hand-over and the wait for a place in a batch, as it does where a router measures it.
+//! A request of one token needs no decode replica. Requests wait at the router only while a pool has no ready replica.
 //!
-//! Left out: prefill replicas are not held up by memory that waits to be handed over.
+//! Left out: prefill replicas are not held up by memory that waits to be handed over, and a request once sent to a replica stays there.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -15,52 +15,69 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::counters::{RouterCounters, Truth};
-use super::decode::{DecodeReplica, span};
-use super::pool::{Pool, ReplicaId};
-use super::prefill::PrefillReplica;
+use super::meters::ReplicaCounters;
+use super::pool::Pool;
+pub use super::pool::ReplicaId;
 use super::random::Random;
+pub use super::replica::ReplicaSettings;
+use super::replica::{Left, Replica, Sequence};
 use super::workload::Request;
+use crate::engines::render::vllm::VllmPage;
 use crate::engines::render::{InferaPage, InferaSeries, infera_edges};
 use crate::planner::input::Signal;
-use crate::planner::model::envelope::Envelope;
-use crate::units::{Replicas, Role, Seconds, Tokens};
+use crate::units::{Ratio, Replicas, Role, Seconds};
+
+/// The replicas of one role.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PoolSettings {
+    /// Ready at the start.
+    pub replicas: Replicas,
+    /// What each can do.
+    pub replica: ReplicaSettings,
+}
+
+/// Which roles there are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Layout {
+    /// Prompts and answers are computed apart.
+    Disaggregated {
+        /// Computes prompts.
+        prefill: PoolSettings,
+        /// Decodes.
+        decode: PoolSettings,
+    },
+    /// Each replica does both.
+    Aggregated(PoolSettings),
+}
+
+/// Which ready replica gets a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// The one with the least work: prompt tokens to compute, or KV tokens that its requests will need. The router knows the length of
+    /// answers, which a real one guesses.
+    #[default]
+    LeastWork,
+    /// Each in turn.
+    RoundRobin,
+}
 
 /// What a fleet is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FleetSettings {
-    /// What one replica can do.
-    pub envelope: Envelope,
-    /// Prefill replicas that are ready at the start.
-    pub prefill: Replicas,
-    /// Decode replicas that are ready at the start.
-    pub decode: Replicas,
+    /// Its pools.
+    pub layout: Layout,
+    /// How routers choose.
+    pub routing: Routing,
     /// From the request for a replica to its readiness.
     pub startup: Duration,
     /// From the end of prefill to the arrival of the KV cache at a decode replica.
     pub hand_over: Duration,
+    /// Share of each prompt that is in memory already and is not computed, in 0..1.
+    pub prefix_hits: Ratio,
     /// Routers that share the traffic.
     pub routers: NonZeroUsize,
     /// Decides which router takes a request.
     pub seed: u64,
-}
-
-/// A request inside the fleet.
-#[derive(Clone, Copy, Debug)]
-pub struct Sequence {
-    router: usize,
-    arrived: Duration,
-    first_token: Duration,
-    /// Tokens of the prompt.
-    pub input: u32,
-    /// Tokens to be generated, the first included.
-    pub output: u32,
-}
-
-impl Sequence {
-    /// KV tokens that it occupies at its end.
-    pub fn kv_tokens(&self) -> u64 {
-        u64::from(self.input) + u64::from(self.output)
-    }
 }
 
 /// A request that has ended.
@@ -84,15 +101,15 @@ impl Finished {
 #[derive(Debug)]
 enum Event {
     Started(Role, ReplicaId),
-    Prefilled(ReplicaId, Sequence),
+    /// With the ticket of the run that ends.
+    Iterated(Role, ReplicaId, u64),
     HandedOver(Sequence),
-    Iterated(ReplicaId),
 }
 
 /// An event in the queue. Events at the same time happen in the order in which they were scheduled.
 #[derive(Debug)]
 struct Scheduled {
-    at: Duration,
+    at: u64,
     order: u64,
     event: Event,
 }
@@ -117,53 +134,61 @@ impl PartialEq for Scheduled {
 
 impl Eq for Scheduled {}
 
-/// A disaggregated deployment in virtual time.
+/// A deployment in virtual time.
 #[derive(Debug)]
 pub struct Fleet {
-    envelope: Envelope,
-    kv_limit: u64,
-    startup: Duration,
-    hand_over: Duration,
-    now: Duration,
+    settings: FleetSettings,
+    /// Nanoseconds since the start.
+    now: u64,
     events: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
-    prefill: Pool<PrefillReplica>,
-    decode: Pool<DecodeReplica>,
-    /// Arrived while no prefill replica was ready.
-    awaiting_prefill: VecDeque<Sequence>,
-    /// Handed over while no decode replica had room.
-    awaiting_decode: VecDeque<Sequence>,
+    pools: BTreeMap<Role, Pool<Replica>>,
+    /// Where requests enter.
+    entry: Role,
+    /// Requests for a pool that has no ready replica.
+    stranded: BTreeMap<Role, VecDeque<Sequence>>,
     routers: Vec<RouterCounters>,
     choice: Random,
     truth: Truth,
     finished: Vec<Finished>,
+    /// Kept for its memory.
+    left: Vec<Left>,
 }
 
 impl Fleet {
     /// A fleet at time zero, without requests.
     pub fn new(settings: FleetSettings) -> Self {
+        let pool = |role, pool: PoolSettings| (role, Pool::new(pool.replicas, Replica::new(role, pool.replica)));
+        let (entry, pools) = match settings.layout {
+            Layout::Disaggregated { prefill, decode } => {
+                (Role::Prefill, BTreeMap::from([pool(Role::Prefill, prefill), pool(Role::Decode, decode)]))
+            }
+            Layout::Aggregated(both) => (Role::Aggregated, BTreeMap::from([pool(Role::Aggregated, both)])),
+        };
         Self {
-            // `as` rounds down and saturates: a part of a token is no room.
-            kv_limit: settings.envelope.document().decode.max_kv_tokens as u64,
-            envelope: settings.envelope,
-            startup: settings.startup,
-            hand_over: settings.hand_over,
-            now: Duration::ZERO,
+            settings,
+            now: 0,
             events: BinaryHeap::new(),
             scheduled: 0,
-            prefill: Pool::new(settings.prefill),
-            decode: Pool::new(settings.decode),
-            awaiting_prefill: VecDeque::new(),
-            awaiting_decode: VecDeque::new(),
+            pools,
+            entry,
+            stranded: BTreeMap::new(),
             routers: vec![RouterCounters::default(); settings.routers.get()],
             choice: Random::stream(settings.seed, 4),
             truth: Truth::default(),
             finished: Vec::new(),
+            left: Vec::new(),
         }
     }
 
-    /// Lets time run up to and including `until`. A time in the past does nothing.
+    /// Lets time run up to and including `until`, and brings all counters up to that time. A time in the past does nothing.
     pub fn advance_to(&mut self, until: Duration) {
+        self.run_until(nanos(until));
+        let now = self.now;
+        self.pools.values_mut().flat_map(Pool::servers_mut).for_each(|replica| replica.count_until(now));
+    }
+
+    fn run_until(&mut self, until: u64) {
         while let Some(Reverse(next)) = self.events.peek() {
             if next.at > until {
                 break;
@@ -177,122 +202,101 @@ impl Fleet {
 
     /// A request arrives. Time runs up to its arrival; one from the past arrives now.
     pub fn offer(&mut self, request: Request) {
-        self.advance_to(request.at);
+        self.run_until(nanos(request.at));
         self.truth.offered += 1;
+        let input = request.input.max(1);
+        // `as` saturates; one token is left to compute, which gives the first of the answer.
+        let cached = ((f64::from(input) * self.settings.prefix_hits.get()) as u32).min(input - 1);
         let sequence = Sequence {
             router: self.choice.below(self.routers.len()),
             arrived: self.now,
+            dispatched: self.now,
             first_token: self.now,
-            input: request.input.max(1),
+            input,
+            cached,
             output: request.output.max(1),
         };
-        if sequence.kv_tokens() > self.kv_limit {
+        if self.pools.keys().any(|&role| sequence.kv_tokens(role) > self.kv_limit(role)) {
             self.truth.refused += 1;
             return;
         }
         self.routers[sequence.router].in_flight += 1;
-        self.awaiting_prefill.push_back(sequence);
-        self.feed_prefill();
+        self.dispatch(self.entry, sequence);
     }
 
     /// Scales a pool. New replicas are ready after the start-up; those given up finish their requests.
-    /// A disaggregated fleet has no aggregated pool; a target for one does nothing.
+    /// A target for a role that the fleet does not have does nothing.
     pub fn set_target(&mut self, role: Role, target: Replicas) {
-        let starting = match role {
-            Role::Prefill => self.prefill.set_target(target, self.now),
-            Role::Decode => self.decode.set_target(target, self.now),
-            Role::Aggregated => Vec::new(),
-        };
-        for id in starting {
-            self.schedule(self.startup, Event::Started(role, id));
+        let now = Duration::from_nanos(self.now);
+        let Some(pool) = self.pools.get_mut(&role) else { return };
+        for id in pool.set_target(target, now) {
+            self.schedule(self.now.saturating_add(nanos(self.settings.startup)), Event::Started(role, id));
         }
     }
 
-    fn schedule(&mut self, after: Duration, event: Event) {
+    fn schedule(&mut self, at: u64, event: Event) {
         self.scheduled += 1;
-        self.events.push(Reverse(Scheduled { at: self.now + after, order: self.scheduled, event }));
+        self.events.push(Reverse(Scheduled { at, order: self.scheduled, event }));
     }
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Started(Role::Prefill, id) => {
-                if self.prefill.started(id) {
-                    self.feed_prefill();
+            Event::Started(role, id) => {
+                if self.pools.get_mut(&role).is_some_and(|pool| pool.started(id)) {
+                    for sequence in self.stranded.remove(&role).unwrap_or_default() {
+                        self.dispatch(role, sequence);
+                    }
                 }
             }
-            Event::Started(_, id) => {
-                if self.decode.started(id) {
-                    self.feed_decode();
+            Event::HandedOver(sequence) if sequence.output == 1 => self.finish(&Sequence { first_token: self.now, ..sequence }),
+            Event::HandedOver(sequence) => self.dispatch(Role::Decode, sequence),
+            Event::Iterated(role, id, ticket) => self.iterated(role, id, ticket),
+        }
+    }
+
+    fn dispatch(&mut self, role: Role, sequence: Sequence) {
+        let Some(pool) = self.pools.get_mut(&role) else { return };
+        let chosen = match self.settings.routing {
+            Routing::LeastWork => pool.least_loaded(Replica::work),
+            Routing::RoundRobin => pool.next_in_turn(),
+        };
+        let Some((id, replica)) = chosen.and_then(|id| Some((id, pool.get_mut(id)?))) else {
+            self.stranded.entry(role).or_default().push_back(sequence);
+            return;
+        };
+        if let Some((at, ticket)) = replica.accept(sequence, self.now) {
+            self.schedule(at, Event::Iterated(role, id, ticket));
+        }
+    }
+
+    fn iterated(&mut self, role: Role, id: ReplicaId, ticket: u64) {
+        let now = self.now();
+        let Some(pool) = self.pools.get_mut(&role) else { return };
+        let Some(replica) = pool.get_mut(id) else { return };
+        let mut left = std::mem::take(&mut self.left);
+        let next = replica.step(ticket, self.now, &mut left);
+        if !left.is_empty() {
+            pool.release_if_drained(id, now);
+        }
+        if let Some((at, ticket)) = next {
+            self.schedule(at, Event::Iterated(role, id, ticket));
+        }
+        for left in left.drain(..) {
+            match left {
+                Left::Ended(sequence) => self.finish(&sequence),
+                Left::Prefilled(sequence) => {
+                    self.schedule(self.now.saturating_add(nanos(self.settings.hand_over)), Event::HandedOver(sequence));
                 }
             }
-            Event::Prefilled(id, sequence) => {
-                if let Some(replica) = self.prefill.get_mut(id) {
-                    replica.finish();
-                }
-                self.prefill.release_if_drained(id, self.now);
-                self.schedule(self.hand_over, Event::HandedOver(sequence));
-            }
-            Event::HandedOver(sequence) => {
-                if sequence.output == 1 {
-                    self.finish(Sequence { first_token: self.now, ..sequence });
-                } else {
-                    self.awaiting_decode.push_back(sequence);
-                    self.feed_decode();
-                }
-            }
-            Event::Iterated(id) => self.iterated(id),
         }
+        self.left = left;
     }
 
-    fn feed_prefill(&mut self) {
-        while let Some(&sequence) = self.awaiting_prefill.front() {
-            let now = self.now;
-            let Some(id) = self.prefill.least_loaded(|replica| replica.backlog(now)) else { break };
-            let Some(replica) = self.prefill.get_mut(id) else { break };
-            self.awaiting_prefill.pop_front();
-            let service = span(self.envelope.prompt(Tokens(f64::from(sequence.input))).latency);
-            let done = replica.accept(service, now);
-            self.schedule(done - now, Event::Prefilled(id, sequence));
-        }
-    }
-
-    /// First come, first served: a long request that finds no room holds up the shorter ones behind it, so that it is never starved.
-    fn feed_decode(&mut self) {
-        while let Some(&sequence) = self.awaiting_decode.front() {
-            let Some(id) = self.decode.least_loaded(DecodeReplica::promised) else { break };
-            let Some(replica) = self.decode.get_mut(id) else { break };
-            if replica.promised() + sequence.kv_tokens() > self.kv_limit {
-                break;
-            }
-            self.awaiting_decode.pop_front();
-            replica.admit(Sequence { first_token: self.now, ..sequence });
-            self.iterate(id);
-        }
-    }
-
-    fn iterate(&mut self, id: ReplicaId) {
-        if let Some(lasts) = self.decode.get_mut(id).and_then(|replica| replica.begin(&self.envelope)) {
-            self.schedule(lasts, Event::Iterated(id));
-        }
-    }
-
-    fn iterated(&mut self, id: ReplicaId) {
-        let ended = self.decode.get_mut(id).map(DecodeReplica::end).unwrap_or_default();
-        let some_ended = !ended.is_empty();
-        for sequence in ended {
-            self.finish(sequence);
-        }
-        if some_ended {
-            self.decode.release_if_drained(id, self.now);
-            self.feed_decode();
-        }
-        self.iterate(id);
-    }
-
-    fn finish(&mut self, sequence: Sequence) {
-        let ttft = sequence.first_token - sequence.arrived;
-        let itl = (sequence.output > 1).then(|| (self.now - sequence.first_token) / (sequence.output - 1));
-        let duration = self.now - sequence.arrived;
+    fn finish(&mut self, sequence: &Sequence) {
+        let now = Duration::from_nanos(self.now);
+        let ttft = Duration::from_nanos(sequence.first_token - sequence.arrived);
+        let itl = (sequence.output > 1).then(|| Duration::from_nanos(self.now - sequence.first_token) / (sequence.output - 1));
+        let duration = Duration::from_nanos(self.now - sequence.arrived);
         let truth = &mut self.truth;
         truth.completed += 1;
         truth.ttft_sum += ttft.as_secs_f64();
@@ -303,11 +307,11 @@ impl Fleet {
             truth.itl_sum += itl.as_secs_f64();
             truth.itl_count += 1;
         }
-        self.finished.push(Finished { arrived: sequence.arrived, ttft, itl });
+        self.finished.push(Finished { arrived: Duration::from_nanos(sequence.arrived), ttft, itl });
 
         let router = &mut self.routers[sequence.router];
         router.in_flight -= 1;
-        let mut observe = |signal, value| router.observe(signal, infera_edges(signal), value, self.now);
+        let mut observe = |signal, value| router.observe(signal, infera_edges(signal), value, now);
         observe(Signal::Ttft, ttft.as_secs_f64());
         observe(Signal::RequestDuration, duration.as_secs_f64());
         observe(Signal::PromptTokens, f64::from(sequence.input));
@@ -319,49 +323,67 @@ impl Fleet {
 
     /// Virtual time since the start.
     pub fn now(&self) -> Duration {
-        self.now
+        Duration::from_nanos(self.now)
+    }
+
+    /// The roles that it has.
+    pub fn roles(&self) -> impl Iterator<Item = Role> {
+        self.pools.keys().copied()
     }
 
     /// Replicas that take requests; 0 for a role that the fleet does not have.
     pub fn ready(&self, role: Role) -> Replicas {
-        self.count(role, Pool::ready, Pool::ready)
+        self.pools.get(&role).map_or(Replicas(0), Pool::ready)
     }
 
     /// Replicas that were asked for and are not ready yet.
     pub fn starting(&self, role: Role) -> Replicas {
-        self.count(role, Pool::starting, Pool::starting)
+        self.pools.get(&role).map_or(Replicas(0), Pool::starting)
     }
 
     /// Replicas that were given up and still finish their requests.
     pub fn draining(&self, role: Role) -> Replicas {
-        self.count(role, Pool::draining, Pool::draining)
-    }
-
-    fn count(&self, role: Role, prefill: fn(&Pool<PrefillReplica>) -> Replicas, decode: fn(&Pool<DecodeReplica>) -> Replicas) -> Replicas {
-        match role {
-            Role::Prefill => prefill(&self.prefill),
-            Role::Decode => decode(&self.decode),
-            Role::Aggregated => Replicas(0),
-        }
+        self.pools.get(&role).map_or(Replicas(0), Pool::draining)
     }
 
     /// Replica time of a role so far, from the request for each replica to its release.
     pub fn replica_time(&self, role: Role) -> Duration {
-        match role {
-            Role::Prefill => self.prefill.replica_time(self.now),
-            Role::Decode => self.decode.replica_time(self.now),
-            Role::Aggregated => Duration::ZERO,
+        self.pools.get(&role).map_or(Duration::ZERO, |pool| pool.replica_time(self.now()))
+    }
+
+    /// The replicas of a role that answer, ready and draining, oldest first.
+    pub fn serving(&self, role: Role) -> impl Iterator<Item = ReplicaId> {
+        self.serving_replicas(role).map(|(id, _)| id)
+    }
+
+    fn serving_replicas(&self, role: Role) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        self.pools.get(&role).into_iter().flat_map(Pool::all_serving)
+    }
+
+    /// KV tokens that each replica of a role occupies, oldest first, as of the last [`Self::advance_to`].
+    pub fn kv_occupied(&self, role: Role) -> impl Iterator<Item = u64> {
+        self.serving_replicas(role).map(|(_, replica)| replica.occupied())
+    }
+
+    /// Requests in the batch of each replica of a role, oldest first.
+    pub fn batch_sizes(&self, role: Role) -> impl Iterator<Item = u64> {
+        self.serving_replicas(role).map(|(_, replica)| replica.running())
+    }
+
+    /// Requests that wait for a role: at the router because no replica is ready, or at a replica because it has no room.
+    pub fn waiting(&self, role: Role) -> u64 {
+        let at_router = self.stranded.get(&role).map_or(0, |stranded| stranded.len() as u64);
+        at_router + self.serving_replicas(role).map(|(_, replica)| replica.waiting()).sum::<u64>()
+    }
+
+    /// KV tokens that a replica of a role holds at most; 0 for a role that the fleet does not have.
+    pub fn kv_limit(&self, role: Role) -> u64 {
+        match (self.settings.layout, role) {
+            (Layout::Disaggregated { prefill, .. }, Role::Prefill) => prefill.replica.kv_tokens,
+            (Layout::Disaggregated { decode, .. }, Role::Decode) => decode.replica.kv_tokens,
+            (Layout::Aggregated(both), Role::Aggregated) => both.replica.kv_tokens,
+            _ => 0,
         }
-    }
-
-    /// KV tokens that each decode replica has occupied, oldest replica first.
-    pub fn kv_occupied(&self) -> impl Iterator<Item = u64> {
-        self.decode.servers().map(DecodeReplica::occupied)
-    }
-
-    /// KV tokens that a decode replica holds at most.
-    pub fn kv_limit(&self) -> u64 {
-        self.kv_limit
     }
 
     /// What happened so far.
@@ -390,7 +412,34 @@ impl Fleet {
             process_start: epoch,
             in_flight: counters.in_flight,
             histograms: counters.histograms.iter().map(series).collect(),
-            workers: BTreeMap::from([Role::Prefill, Role::Decode].map(|role| (role, self.ready(role)))),
+            workers: self.roles().map(|role| (role, self.ready(role))).collect(),
         })
     }
+
+    /// What a replica counted since it was asked for, as of the last [`Self::advance_to`]. `None` for one that does not answer.
+    pub fn replica_counters(&self, role: Role, id: ReplicaId) -> Option<&ReplicaCounters> {
+        self.pools.get(&role)?.serving(id).map(|(_, replica)| &replica.counters)
+    }
+
+    /// A replica's page as vLLM serves it, as of the last [`Self::advance_to`]; `epoch` as above. `None` for one that does not answer.
+    pub fn vllm_page(&self, role: Role, id: ReplicaId, model: &str, epoch: Duration) -> Option<VllmPage> {
+        let (asked_for_at, replica) = self.pools.get(&role)?.serving(id)?;
+        let counters = &replica.counters;
+        Some(VllmPage {
+            model: model.to_owned(),
+            process_start: epoch + asked_for_at,
+            histograms: Signal::ALL.into_iter().map(|signal| (signal, counters.histogram(signal))).collect(),
+            running: replica.running(),
+            waiting: replica.waiting(),
+            kv_usage: replica.kv_usage(),
+            generated_tokens: counters.generated_tokens,
+            prompt_tokens: counters.prompt_tokens,
+            finished: counters.finished,
+        })
+    }
+}
+
+/// A time as the nanoseconds that it is; 584 years are as good as for ever.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,26 +1,30 @@
 //! How would servers behave? Simulated pools in virtual time; also what `demo` serves.
 //!
-//! Values flow one way: a [`workload`] gives requests in the order of their arrival, a [`fleet`] serves them with the latencies of a measured
-//! profile, and its routers count what a real router counts. Nothing here knows a clock: whoever drives a [`Simulation`] says how far time
-//! has come. The same settings and seed give the same numbers to the last bit.
+//! Values flow one way: a [`workload`] gives requests in the order of their arrival, a [`fleet`] serves them iteration by iteration at the
+//! prices of a measured profile, and its routers and replicas count what real ones count. Nothing here knows a clock: whoever drives a
+//! [`Simulation`] says how far time has come. The same settings and seed give the same numbers to the last bit.
 //!
 //! - [`random`]: the only source of chance, seeded.
 //! - [`workload`]: when requests come and how long they are.
 //! - [`trace`]: requests that were recorded, or that follow a curve of rates; cut, scaled.
+//! - [`costs`]: how long an iteration lasts.
+//! - [`fit`](mod@fit): those prices from a profile, and how far they are from it.
 //! - `pool`: the life of a replica, from the request for it to its release.
-//! - `prefill`, `decode`: what one replica of each role does.
-//! - [`counters`]: what routers export, and the truth beside it.
+//! - `replica`: what one replica of any role does.
+//! - [`meters`], [`counters`]: what replicas and routers export, and the truth beside it.
 //! - [`fleet`]: the pools behind their routers, and the order of events.
 //! - [`scenario`]: the fleet and the load that `demo` shows.
 //!
-//! A trace is any iterator of [`workload::Request`] in order of arrival; a further kind of replica is a further file beside `decode`.
+//! A trace is any iterator of [`workload::Request`] in order of arrival.
 
+pub mod costs;
 pub mod counters;
-mod decode;
+pub mod fit;
 pub mod fleet;
+pub mod meters;
 mod pool;
-mod prefill;
 pub mod random;
+mod replica;
 pub mod scenario;
 pub mod trace;
 pub mod workload;

@@ -12,8 +12,15 @@ use crate::units::Replicas;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplicaId(u32);
 
+impl ReplicaId {
+    /// Its number within its pool; the first is 0.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// What one replica does, as far as its life depends on it.
-pub trait Server: Default {
+pub trait Server: Clone {
     /// Whether it has no request.
     fn is_idle(&self) -> bool;
 }
@@ -37,14 +44,18 @@ struct Member<S> {
 pub struct Pool<S> {
     members: BTreeMap<ReplicaId, Member<S>>,
     next_id: u32,
+    /// What a new member is.
+    template: S,
+    /// Who took the last request that was dealt out in turn.
+    dealt_to: Option<ReplicaId>,
     /// Replica time of those that are gone.
     released: Duration,
 }
 
 impl<S: Server> Pool<S> {
-    /// A pool with that many ready replicas at time zero.
-    pub fn new(replicas: Replicas) -> Self {
-        let mut pool = Self { members: BTreeMap::new(), next_id: 0, released: Duration::ZERO };
+    /// A pool with that many ready replicas at time zero, each a copy of `template`.
+    pub fn new(replicas: Replicas, template: S) -> Self {
+        let mut pool = Self { members: BTreeMap::new(), next_id: 0, template, dealt_to: None, released: Duration::ZERO };
         for _ in 0..replicas.0 {
             pool.add(Duration::ZERO, State::Ready);
         }
@@ -54,7 +65,7 @@ impl<S: Server> Pool<S> {
     fn add(&mut self, now: Duration, state: State) -> ReplicaId {
         let id = ReplicaId(self.next_id);
         self.next_id += 1;
-        self.members.insert(id, Member { state, asked_for_at: now, server: S::default() });
+        self.members.insert(id, Member { state, asked_for_at: now, server: self.template.clone() });
         id
     }
 
@@ -123,14 +134,33 @@ impl<S: Server> Pool<S> {
         ready.min_by_key(|(_, member)| load(&member.server)).map(|(&id, _)| id)
     }
 
+    /// The ready replica after the one that this answered last; after the youngest comes the oldest.
+    pub fn next_in_turn(&mut self) -> Option<ReplicaId> {
+        let ready = || self.members.iter().filter(|(_, member)| member.state == State::Ready).map(|(&id, _)| id);
+        let next = ready().find(|&id| Some(id) > self.dealt_to).or_else(|| ready().next());
+        self.dealt_to = next.or(self.dealt_to);
+        next
+    }
+
     /// A replica in whatever state; `None` once it is released.
     pub fn get_mut(&mut self, id: ReplicaId) -> Option<&mut S> {
         self.members.get_mut(&id).map(|member| &mut member.server)
     }
 
+    /// A replica that answers, ready or draining, and when it was asked for.
+    pub fn serving(&self, id: ReplicaId) -> Option<(Duration, &S)> {
+        let member = self.members.get(&id).filter(|member| member.state != State::Starting)?;
+        Some((member.asked_for_at, &member.server))
+    }
+
+    /// All replicas that answer, oldest first.
+    pub fn all_serving(&self) -> impl Iterator<Item = (ReplicaId, &S)> {
+        self.members.iter().filter(|(_, member)| member.state != State::Starting).map(|(&id, member)| (id, &member.server))
+    }
+
     /// All replicas that are not released.
-    pub fn servers(&self) -> impl Iterator<Item = &S> {
-        self.members.values().map(|member| &member.server)
+    pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut S> {
+        self.members.values_mut().map(|member| &mut member.server)
     }
 
     /// Replica time used so far, from the request for each replica to its release: what is paid for.
@@ -143,7 +173,7 @@ impl<S: Server> Pool<S> {
 mod tests {
     use super::*;
 
-    #[derive(Default)]
+    #[derive(Clone, Default)]
     struct Busy(bool);
 
     impl Server for Busy {
@@ -158,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_replica_that_still_starts_is_given_up_first_and_its_start_comes_to_nothing() {
-        let mut pool = Pool::<Busy>::new(Replicas(2));
+        let mut pool = Pool::new(Replicas(2), Busy::default());
         let starting = pool.set_target(Replicas(3), Duration::ZERO);
         assert_eq!(states(&pool), (2, 1, 0));
         assert!(pool.set_target(Replicas(2), Duration::from_secs(1)).is_empty());
@@ -169,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_busy_replica_drains_and_is_not_called_back() {
-        let mut pool = Pool::<Busy>::new(Replicas(2));
+        let mut pool = Pool::new(Replicas(2), Busy::default());
         let youngest = ReplicaId(1);
         pool.get_mut(youngest).unwrap().0 = true;
         pool.set_target(Replicas(1), Duration::ZERO);
@@ -185,9 +215,20 @@ mod tests {
 
     #[test]
     fn an_idle_replica_is_released_at_once() {
-        let mut pool = Pool::<Busy>::new(Replicas(3));
+        let mut pool = Pool::new(Replicas(3), Busy::default());
         pool.set_target(Replicas(0), Duration::from_secs(5));
         assert_eq!(states(&pool), (0, 0, 0));
         assert_eq!(pool.replica_time(Duration::from_secs(60)), Duration::from_secs(15));
+    }
+
+    #[test]
+    fn turns_go_round_the_ready_replicas() {
+        let mut pool = Pool::new(Replicas(3), Busy::default());
+        let turns = |pool: &mut Pool<Busy>, times| (0..times).map(|_| pool.next_in_turn().unwrap().number()).collect::<Vec<_>>();
+        assert_eq!(turns(&mut pool, 4), [0, 1, 2, 0]);
+        pool.set_target(Replicas(2), Duration::ZERO);
+        assert_eq!(turns(&mut pool, 3), [1, 0, 1]);
+        pool.set_target(Replicas(0), Duration::ZERO);
+        assert_eq!(pool.next_in_turn(), None);
     }
 }

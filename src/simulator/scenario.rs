@@ -19,10 +19,11 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use super::Simulation;
-use super::fleet::{Fleet, FleetSettings};
+use super::fit::{Measurements, fit};
+use super::fleet::{Fleet, FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
 use super::workload::{Lengths, Shape, Workload, WorkloadSettings};
-use crate::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
-use crate::units::{Ratio, Replicas, RequestsPerSecond, Seconds, Tokens};
+use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
+use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Part of a replica's throughput that the profile promises. With less the fleet costs more than it must at the peak; with more it is behind
 /// while the load rises, since the traffic that a decision rests on is some 15 s old when its replicas are ready: at 0.7 a third of the
@@ -34,6 +35,10 @@ pub const TTFT_TARGET: Seconds = Seconds(0.8);
 pub const ITL_TARGET: Seconds = Seconds(0.04);
 /// KV tokens of one decode replica.
 const MAX_KV_TOKENS: f64 = 131_072.0;
+/// Tokens of the longest prompt that the profile measures; an iteration computes no more.
+const LONGEST_PROMPT: u32 = 8192;
+/// Requests in a decode replica's batch: more than its memory holds of this load, so that memory is the limit.
+const MAX_REQUESTS: u32 = 256;
 /// From valley to valley, unless asked otherwise.
 pub const CYCLE: Duration = Duration::from_secs(180);
 /// From the request for a replica to its readiness, unless asked otherwise.
@@ -74,24 +79,36 @@ pub fn workload(cycle: Duration, seed: u64) -> WorkloadSettings {
     }
 }
 
-/// The fleet under that load, behind two routers.
-pub fn simulation(cycle: Duration, startup: Duration, seed: u64) -> Simulation<Workload> {
-    let fleet = Fleet::new(FleetSettings {
-        // The loader's rules hold for this profile, as a test shows; the unchecked constructor spares an error that cannot occur.
-        envelope: Envelope::unchecked(profile()),
-        prefill: START_REPLICAS,
-        decode: START_REPLICAS,
+/// The settings of the fleet, behind two routers. Each role's prices are fitted to the profile, which has the same form.
+pub fn fleet(startup: Duration, seed: u64) -> FleetSettings {
+    let fit = fit(&Measurements::of_profile(&profile(), LONGEST_PROMPT));
+    let pool = |role, max_requests| {
+        // `as` is exact: the constant is whole.
+        let kv_tokens = MAX_KV_TOKENS as u64;
+        let replica = ReplicaSettings { costs: fit.costs(role), kv_tokens, max_requests, max_batched_tokens: LONGEST_PROMPT };
+        PoolSettings { replicas: START_REPLICAS, replica }
+    };
+    FleetSettings {
+        // One prompt at a time, as the profile measures them and as the arithmetic above has it.
+        layout: Layout::Disaggregated { prefill: pool(Role::Prefill, 1), decode: pool(Role::Decode, MAX_REQUESTS) },
+        routing: Routing::LeastWork,
         startup,
         hand_over: Duration::ZERO,
+        prefix_hits: Ratio(0.0),
         routers: NonZeroUsize::MIN.saturating_add(1),
         seed,
-    });
-    Simulation::new(fleet, Workload::new(workload(cycle, seed)))
+    }
+}
+
+/// The fleet under that load.
+pub fn simulation(cycle: Duration, startup: Duration, seed: u64) -> Simulation<Workload> {
+    Simulation::new(Fleet::new(fleet(startup, seed)), Workload::new(workload(cycle, seed)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::planner::model::envelope::Envelope;
 
     #[test]
     fn the_profile_obeys_the_loaders_rules() {

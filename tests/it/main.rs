@@ -14,5 +14,8 @@ mod server;
 mod service;
 mod shipped;
 mod simulator;
+mod simulator_fit;
+mod simulator_naive;
+mod simulator_pages;
 mod state;
 mod tidy;

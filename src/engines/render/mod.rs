@@ -1,7 +1,11 @@
 //! How does a server of some dialect write its page? For the simulator, whose servers speak as real ones do.
 //!
 //! Reading and writing a dialect stand in one room, so that its spelling occurs nowhere else. A page is rendered as the Python client library
-//! writes it: counts as floats, a `_created` gauge beside each histogram, and no series before its first observation.
+//! writes it: counts as floats, a `_created` gauge beside each histogram. An Infera router has no series before its first observation; a
+//! vLLM server has all of them from its start.
+
+pub mod sample;
+pub mod vllm;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
