@@ -98,7 +98,7 @@ impl Finished {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     Started(Role, ReplicaId),
     /// With the ticket of the run that ends.
@@ -107,7 +107,7 @@ enum Event {
 }
 
 /// An event in the queue. Events at the same time happen in the order in which they were scheduled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Scheduled {
     at: u64,
     order: u64,
@@ -134,8 +134,8 @@ impl PartialEq for Scheduled {
 
 impl Eq for Scheduled {}
 
-/// A deployment in virtual time.
-#[derive(Debug)]
+/// A deployment in virtual time. A clone goes on by itself, from the same moment.
+#[derive(Clone, Debug)]
 pub struct Fleet {
     settings: FleetSettings,
     /// Nanoseconds since the start.

@@ -32,7 +32,7 @@ enum State {
     Draining,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Member<S> {
     state: State,
     asked_for_at: Duration,
@@ -40,7 +40,7 @@ struct Member<S> {
 }
 
 /// The replicas of one role, oldest first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pool<S> {
     members: BTreeMap<ReplicaId, Member<S>>,
     next_id: u32,

@@ -1,0 +1,148 @@
+use std::num::NonZeroUsize;
+
+use super::*;
+use crate::simulator::costs::IterationCosts;
+use crate::simulator::fleet::{Layout, PoolSettings, ReplicaSettings, Routing};
+use crate::simulator::trace::Trace;
+use crate::simulator::trace::shape;
+
+/// A prompt of 1000 tokens takes 0.52 s alone, an iteration that decodes 20 ms and 2 ms for each request.
+fn replica() -> ReplicaSettings {
+    let costs = IterationCosts::uniform(Seconds(0.02), Seconds(5e-4), Seconds(1e-7));
+    let costs = IterationCosts { decoding: Seconds(0.002), ..costs };
+    ReplicaSettings { costs, kv_tokens: 100_000, max_requests: 32, max_batched_tokens: 2048 }
+}
+
+fn fleet(disaggregated: bool, startup: u64) -> FleetSettings {
+    let pool = PoolSettings { replicas: Replicas(1), replica: replica() };
+    let prefill = PoolSettings { replica: ReplicaSettings { max_requests: 1, ..replica() }, ..pool };
+    FleetSettings {
+        layout: if disaggregated { Layout::Disaggregated { prefill, decode: pool } } else { Layout::Aggregated(pool) },
+        routing: Routing::LeastWork,
+        startup: Duration::from_secs(startup),
+        hand_over: Duration::from_millis(10),
+        prefix_hits: Ratio(0.0),
+        routers: NonZeroUsize::MIN,
+        seed: 1,
+    }
+}
+
+fn limits(max: u32, gpus: u32) -> RoleLimits {
+    RoleLimits { min: Replicas(1), max: Replicas(max), gpus }
+}
+
+fn trace(shape: &str, seed: u64) -> Trace {
+    Trace::following(&shape::parse(shape).unwrap(), seed).unwrap()
+}
+
+const LENGTHS: &str = "isl=500&osl=40&isl_cv=0.5&osl_cv=0.5";
+
+fn task(trace: &Trace, fleet: FleetSettings, max: u32, interval: u64, tail: u64) -> Task<'_> {
+    let roles = [(Role::Prefill, limits(max, 1)), (Role::Decode, limits(max, 2)), (Role::Aggregated, limits(max, 1))];
+    Task {
+        requests: &trace.requests,
+        horizon: trace.length + Duration::from_secs(tail),
+        interval: Duration::from_secs(interval),
+        fleet,
+        goal: Goal { ttft: Seconds(2.0), itl: Seconds(0.06), attainment: Ratio(0.95) },
+        limits: BTreeMap::from(roles),
+    }
+}
+
+/// Small loads of different shapes, up to six intervals of 20 s.
+fn small() -> Vec<(String, bool, u32)> {
+    let shapes = [
+        "step?low=0.5&high=4&at=40s&until=80s&duration=110s",
+        "flash?low=0.5&high=5&at=50s&rise=5s&hold=15s&fall=15s&duration=110s",
+        "ramp?low=0.5&high=4&duration=110s",
+        "diurnal?low=0.5&high=4&period=110s",
+        "on-off?high=4&low=0.5&on=30s&off=30s&duration=110s",
+        "steady?rate=2.5&duration=90s",
+    ];
+    let whole = |shape: &&str| (format!("{shape}&{LENGTHS}"), false, 3);
+    let apart = |shape: &&str| (format!("{}&{LENGTHS}", shape.replace("high=4", "high=2.5").replace("high=5", "high=3")), true, 2);
+    shapes.iter().map(whole).chain(shapes.iter().map(apart)).collect()
+}
+
+#[test]
+fn is_within_a_twentieth_of_the_best_of_all_plans_on_small_instances() {
+    let mut compared = 0;
+    for (index, (shape, disaggregated, max)) in small().into_iter().enumerate() {
+        let trace = trace(&shape, index as u64);
+        let task = task(&trace, fleet(disaggregated, 7), max, 20, 10);
+        assert!(task.intervals() <= 6);
+        let best = task.exhaustive();
+        let found = task.solve(&Effort::default());
+        let (Some((plan, best)), Some(found)) = (best, found) else {
+            println!("{shape}: no plan");
+            continue;
+        };
+        let (best, cost) = (best.gpu_time.as_secs_f64(), found.verdict.gpu_time.as_secs_f64());
+        let constant = found.constant_verdict.gpu_time.as_secs_f64();
+        let fluid = task.fluid_lower_bound().as_secs_f64();
+        let gap = cost / best - 1.0;
+        println!(
+            "{shape} {disaggregated}: offered {}, fluid {fluid:.0}, best {best:.1}, found {cost:.1} (gap {:.2} %), constant {constant:.0}, {} simulated",
+            found.verdict.offered,
+            100.0 * gap,
+            found.simulated
+        );
+        assert!(found.verdict.met && cost <= constant, "{shape}");
+        assert!((-1e-9..=0.05).contains(&gap), "{shape}: {gap}\n{plan:?}\n{:?}", found.plan);
+        assert!(fluid <= best, "{shape}: {fluid} above {best}");
+        compared += 1;
+    }
+    assert!(compared >= 10, "{compared}");
+}
+
+#[test]
+fn is_never_dearer_than_the_best_constant_plan_and_meets_the_goal_when_simulated_again() {
+    for (disaggregated, seed) in [(true, 1), (false, 2)] {
+        let trace = trace(&format!("step?low=1&high=4&at=80s&until=160s&duration=300s&{LENGTHS}"), seed);
+        let task = task(&trace, fleet(disaggregated, 15), 4, 20, 20);
+        let solution = task.solve(&Effort { simulations: 60, restarts: 1, seed: 0 }).unwrap();
+        let constants = (1..=4_u32).flat_map(|one| (1..=4_u32).map(move |other| (one, other))).map(|(one, other)| {
+            let counts = |role| vec![Replicas(if role == Role::Decode { other } else { one })];
+            Plan { counts: task.roles().iter().map(|(role, _)| (*role, counts(*role))).collect(), ..solution.plan.clone() }
+        });
+        let best = constants.map(|plan| task.judge(&plan)).filter(|verdict| verdict.met).map(|verdict| verdict.gpu_time).min().unwrap();
+        assert_eq!(solution.constant_verdict.gpu_time, best);
+        assert!(solution.verdict.gpu_time < best, "{solution:?}");
+        let again = task.judge(&solution.plan);
+        assert!(again.met && again == solution.verdict && again.attainment().get() >= 0.95);
+        assert!(task.fluid_lower_bound() <= solution.verdict.gpu_time);
+        assert_eq!(solution, task.solve(&Effort { simulations: 60, restarts: 1, seed: 0 }).unwrap());
+        // Who sees the step only when it is there is late.
+        let late = task.judge(&solution.plan.delayed(Duration::from_secs(20)));
+        assert!(late.within < solution.verdict.within);
+    }
+}
+
+#[test]
+fn has_no_plan_where_the_maxima_forbid_it() {
+    let trace = trace(&format!("steady?rate=20&duration=60s&{LENGTHS}"), 1);
+    let task = task(&trace, fleet(false, 10), 2, 20, 10);
+    assert_eq!(task.solve(&Effort::default()), None);
+    assert_eq!(task.exhaustive(), None);
+}
+
+#[test]
+fn without_requests_the_minima_are_the_plan() {
+    let trace = Trace::default();
+    let task = task(&trace, fleet(true, 10), 3, 20, 60);
+    let solution = task.solve(&Effort::default()).unwrap();
+    assert_eq!(solution.verdict.gpu_time, Duration::from_secs(60 + 120));
+    assert_eq!(task.fluid_lower_bound(), solution.verdict.gpu_time);
+    assert_eq!(solution.verdict.attainment(), Ratio(1.0));
+}
+
+#[test]
+fn a_delayed_plan_holds_its_first_count_longer() {
+    let counts = BTreeMap::from([(Role::Decode, vec![Replicas(2), Replicas(5)])]);
+    let plan = Plan { interval: Duration::from_secs(60), delay: Duration::ZERO, counts };
+    let late = plan.delayed(Duration::from_secs(15));
+    let at = |plan: &Plan, seconds| plan.target(Role::Decode, Duration::from_secs(seconds)).0;
+    assert_eq!([0, 59, 60, 1000].map(|seconds| at(&plan, seconds)), [2, 2, 5, 5]);
+    assert_eq!([0, 74, 75, 1000].map(|seconds| at(&late, seconds)), [2, 2, 5, 5]);
+    assert_eq!(plan.target(Role::Prefill, Duration::ZERO), Replicas(0));
+}
