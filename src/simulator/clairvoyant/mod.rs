@@ -145,7 +145,7 @@ pub struct Effort {
 
 impl Default for Effort {
     fn default() -> Self {
-        Self { simulations: 400, restarts: 12, seed: 0 }
+        Self { simulations: 150, restarts: 12, seed: 0 }
     }
 }
 

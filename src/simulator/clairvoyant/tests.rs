@@ -52,7 +52,7 @@ fn task(trace: &Trace, fleet: FleetSettings, max: u32, interval: u64, tail: u64)
 /// Small loads of different shapes, up to six intervals of 20 s.
 fn small() -> Vec<(String, bool, u32)> {
     let shapes = [
-        "step?low=0.5&high=4&at=40s&until=80s&duration=110s",
+        "step?low=0.5&high=3&at=40s&until=80s&duration=110s",
         "flash?low=0.5&high=5&at=50s&rise=5s&hold=15s&fall=15s&duration=110s",
         "ramp?low=0.5&high=4&duration=110s",
         "diurnal?low=0.5&high=4&period=110s",
@@ -60,7 +60,10 @@ fn small() -> Vec<(String, bool, u32)> {
         "steady?rate=2.5&duration=90s",
     ];
     let whole = |shape: &&str| (format!("{shape}&{LENGTHS}"), false, 3);
-    let apart = |shape: &&str| (format!("{}&{LENGTHS}", shape.replace("high=4", "high=2.5").replace("high=5", "high=3")), true, 2);
+    let apart = |shape: &&str| {
+        let shape = shape.replace("high=4", "high=5").replace("high=3", "high=5").replace("110s", "90s").replace("2.5", "3.5");
+        (format!("{shape}&{}", LENGTHS.replace("osl=40", "osl=100")), true, 3)
+    };
     shapes.iter().map(whole).chain(shapes.iter().map(apart)).collect()
 }
 
