@@ -135,7 +135,8 @@ impl Verdict {
 /// How long to search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Simulations of the whole trace, or as much of parts of it, before the search ends with what it has.
+    /// Simulations of the whole trace, or as much of parts of it, before the search ends with what it has; those that find where to start
+    /// are not counted.
     pub simulations: u64,
     /// Times that the best plan is shaken and improved again.
     pub restarts: u32,
@@ -156,7 +157,7 @@ pub struct Solution {
     pub plan: Plan,
     /// Its simulation.
     pub verdict: Verdict,
-    /// The cheapest plan of constant counts, where the search began.
+    /// The cheapest plan of constant counts.
     pub constant: Plan,
     /// Its simulation.
     pub constant_verdict: Verdict,

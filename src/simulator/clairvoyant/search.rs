@@ -5,8 +5,10 @@
 //! requests for the GPU time they save. Exchanges come next: one interval less, another one more. In the end the best plan is shaken, a
 //! count raised here and there, and improved again.
 
+use std::time::Duration;
+
 use super::judge::{Counts, Judge, Score};
-use super::{Effort, Solution, Task};
+use super::{Effort, Plan, Solution, Task};
 use crate::simulator::random::Random;
 
 /// With as many intervals or fewer, nothing is left out to save time.
@@ -32,17 +34,28 @@ struct Block {
 impl Task<'_> {
     /// The cheapest plan that a search finds. `None` if no constant plan meets the goal: then the maxima, or the objectives, forbid it.
     pub fn solve(&self, effort: &Effort) -> Option<Solution> {
-        // What the best constant plan is must be known, whatever it takes.
+        self.solve_from(effort, &[])
+    }
+
+    /// The same, starting from known plans as well, such as what a policy did; of any grid, taken by the most that they ask for in each
+    /// interval. Those that do not meet the goal are ignored. The answer is not dearer than any of the others so taken.
+    pub fn solve_from(&self, effort: &Effort, known: &[Plan]) -> Option<Solution> {
+        // The starts must be known, whatever it takes.
         let mut search = Search { judge: Judge::new(self, u64::MAX), random: Random::stream(effort.seed, 5), ordered: true };
         let constant = search.constant()?;
-        search.judge.limit(effort.simulations);
         let few = search.judge.intervals <= FEW;
         let mut starts = vec![constant.clone()];
         starts.extend(search.following());
+        for plan in known {
+            let counts = search.taken(plan);
+            starts.extend(search.judge.score(&counts, false).map(|score| (counts, score)));
+        }
+        search.judge.limit(effort.simulations);
         starts.sort_by_key(|(_, score)| *score);
         starts.truncate(if few { 2 } else { 1 });
         let longest = search.judge.intervals;
-        let mut best = constant.clone();
+        // The constant plan is among the starts.
+        let mut best = starts[0].clone();
         for start in starts {
             let found = search.improve(start, longest);
             if found.1 < best.1 {
@@ -74,6 +87,24 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// A plan on this grid and within these limits.
+    fn taken(&self, plan: &Plan) -> Counts {
+        let changes = plan.changes();
+        let mut counts = Counts::new();
+        let mut begin = Duration::ZERO;
+        for interval in 0..self.judge.intervals {
+            let end = self.judge.task.end_of(interval);
+            let inside = changes.partition_point(|at| *at <= begin)..changes.partition_point(|at| *at < end);
+            let times = || std::iter::once(begin).chain(changes.get(inside.clone()).unwrap_or_default().iter().copied());
+            for (index, (role, _)) in self.judge.roles.iter().enumerate() {
+                let (low, high) = self.limits(index);
+                counts.push(times().map(|at| plan.target(*role, at).0).max().unwrap_or(low).clamp(low, high));
+            }
+            begin = end;
+        }
+        counts
+    }
+
     fn always(&self, row: &[u32]) -> Counts {
         row.repeat(self.judge.intervals)
     }

@@ -1,3 +1,5 @@
+//! Is the plan the cheapest, and does it keep its word?
+
 use std::num::NonZeroUsize;
 
 use super::*;
@@ -148,4 +150,26 @@ fn a_delayed_plan_holds_its_first_count_longer() {
     assert_eq!([0, 59, 60, 1000].map(|seconds| at(&plan, seconds)), [2, 2, 5, 5]);
     assert_eq!([0, 74, 75, 1000].map(|seconds| at(&late, seconds)), [2, 2, 5, 5]);
     assert_eq!(plan.target(Role::Prefill, Duration::ZERO), Replicas(0));
+}
+
+#[test]
+fn is_not_dearer_than_a_plan_it_was_shown() {
+    let none = Effort { simulations: 0, restarts: 0, seed: 0 };
+    let mut helped = 0;
+    for (shape, disaggregated, max) in small().into_iter().skip(6) {
+        let trace = trace(&shape, 9);
+        let task = task(&trace, fleet(disaggregated, 7), max, 20, 10);
+        let Some(shown) = task.solve(&Effort::default()) else { continue };
+        let alone = task.solve(&none).unwrap().verdict.gpu_time;
+        let cost = shown.verdict.gpu_time;
+        assert!(task.solve_from(&none, std::slice::from_ref(&shown.plan)).unwrap().verdict.gpu_time <= cost);
+        // On another grid: the counts of each interval hold what was asked for anywhere in it.
+        let halves = |counts: &Vec<Replicas>| counts.iter().flat_map(|&count| [count, count]).collect();
+        let counts = shown.plan.counts.iter().map(|(role, counts)| (*role, halves(counts))).collect();
+        let halved = Plan { interval: Duration::from_secs(10), delay: Duration::ZERO, counts };
+        assert_eq!(task.judge(&halved), shown.verdict);
+        assert!(task.solve_from(&none, &[halved]).unwrap().verdict.gpu_time <= cost);
+        helped += usize::from(alone > cost);
+    }
+    assert!(helped > 0);
 }
