@@ -17,7 +17,9 @@ use crate::config::{self, Flags, ModelSelector};
 use crate::planner::input::{CapacityModel, Limits, ModelPolicy};
 use crate::planner::model::envelope::Envelope;
 use crate::planner::propose::envelope::gpus_of;
-use crate::simulator::backtest::{HpaQueue, Kpa, Load, Outcome, Planner, Policy, Scenario, best_static, need, per_replica, run};
+use crate::simulator::backtest::{
+    HpaQueue, Kpa, Load, Outcome, Planner, Policy, Scenario, best_static, need, out_of_reach, per_replica, run,
+};
 use crate::simulator::fit::{Fit, Measurements, fit};
 use crate::simulator::fleet::{FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
 use crate::simulator::trace::edit::Edits;
@@ -97,7 +99,7 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
         outcomes.extend(world.baselines());
     }
     let answer = match args.format {
-        BacktestFormat::Text => table(&outcomes),
+        BacktestFormat::Text => table(&outcomes, out_of_reach(&world.scenario)),
         BacktestFormat::Json => {
             let summary = trace.summary();
             let answer = json!({
@@ -108,6 +110,7 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
                 "objectives": { "ttft_seconds": world.scenario.ttft, "itl_seconds": world.scenario.itl },
                 "fit_error": { "prefill_mean": world.fit.prefill_error.mean, "prefill_max": world.fit.prefill_error.max,
                     "decode_mean": world.fit.decode_error.mean, "decode_max": world.fit.decode_error.max },
+                "out_of_reach": out_of_reach(&world.scenario),
                 "outcomes": outcomes,
             });
             format!("{answer:#}\n")
@@ -155,7 +158,8 @@ impl<'a> World<'a> {
         let (ttft, itl) = (Seconds(policy.slo.ttft.get()), Seconds(policy.slo.itl.get()));
         let mean = load_of(&trace.requests, trace.length);
         let minutes = minutes(&trace.requests);
-        let peak = minutes.iter().map(|requests| load_of(requests, MINUTE).rate).fold(RequestsPerSecond(0.0), |a, b| if b > a { b } else { a });
+        let peak =
+            minutes.iter().map(|requests| load_of(requests, MINUTE).rate).fold(RequestsPerSecond(0.0), |a, b| if b > a { b } else { a });
         let first = minutes.first().map_or(mean, |requests| load_of(requests, MINUTE.min(trace.length)));
         let start = clamped(need(envelope, &gpus, itl, Load { rate: first.rate, ..mean }));
         let most = clamped(need(envelope, &gpus, itl, Load { rate: RequestsPerSecond(2.0 * peak.get()), ..mean }));
@@ -174,8 +178,7 @@ impl<'a> World<'a> {
             routers: NonZeroUsize::MIN,
             seed: args.seed,
         };
-        let scenario =
-            Scenario { requests: &trace.requests, length: trace.length, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
+        let scenario = Scenario { requests: &trace.requests, length: trace.length, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
         Self { scenario, limits, envelope, fit, mean, most }
     }
 
@@ -223,12 +226,24 @@ fn load_of(requests: &[Request], span: Duration) -> Load {
 }
 
 const HEADERS: [&str; 14] = [
-    "policy", "within SLO", "missed", "GPU h", "TTFT p50", "p95", "p99", "ITL p50", "p95", "p99", "peak", "ups+downs/h", "reversals/h",
+    "policy",
+    "within SLO",
+    "missed",
+    "GPU h",
+    "TTFT p50",
+    "p95",
+    "p99",
+    "ITL p50",
+    "p95",
+    "p99",
+    "peak",
+    "ups+downs/h",
+    "reversals/h",
     "violation (longest)",
 ];
 
 /// One line for each outcome. Pairs such as 3+4 are prefill and decode.
-fn table(outcomes: &[Outcome]) -> String {
+fn table(outcomes: &[Outcome], out_of_reach: u64) -> String {
     let millis = |value: Option<Seconds>| value.map_or_else(|| "-".to_owned(), |value| format!("{:.0} ms", 1000.0 * value.get()));
     let mut rows: Vec<Vec<String>> = vec![HEADERS.map(str::to_owned).to_vec()];
     for outcome in outcomes {
@@ -266,5 +281,9 @@ fn table(outcomes: &[Outcome]) -> String {
         });
         format!("{}\n", cells.collect::<Vec<_>>().join("  "))
     };
-    rows.iter().map(line).collect()
+    let mut text: String = rows.iter().map(line).collect();
+    if out_of_reach > 0 {
+        text += &format!("{out_of_reach} of the requests have prompts that take longer than the TTFT objective on an idle replica\n");
+    }
+    text
 }

@@ -34,6 +34,7 @@ pub use search::{BestStatic, best_static};
 pub use sizing::{Load, need, per_replica};
 
 use super::Simulation;
+use super::costs::Work;
 use super::fleet::{Fleet, FleetSettings, Layout};
 use super::workload::Request;
 use crate::units::{Replicas, Role, Seconds};
@@ -87,6 +88,20 @@ impl Scenario<'_> {
     pub fn gpus_of(&self, role: Role) -> u32 {
         self.gpus.get(&role).copied().unwrap_or(1)
     }
+}
+
+/// Requests whose prompt alone takes longer than the objective on an idle replica: no count of replicas lets them meet it.
+pub fn out_of_reach(scenario: &Scenario<'_>) -> u64 {
+    let entry = match scenario.fleet.layout {
+        Layout::Disaggregated { prefill, .. } => prefill.replica,
+        Layout::Aggregated(both) => both.replica,
+    };
+    let alone = |request: &&Request| {
+        // As the fleet counts what is in memory; `as` saturates.
+        let cached = (f64::from(request.input) * scenario.fleet.prefix_hits.get()) as u32;
+        entry.costs.of(&Work::prompt(request.input, cached, entry.max_batched_tokens)) > scenario.ttft
+    };
+    scenario.requests.iter().filter(alone).count() as u64
 }
 
 /// Plays the whole load to the fleet under the policy.

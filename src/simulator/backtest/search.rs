@@ -2,24 +2,29 @@
 //!
 //! More replicas of a role never hurt, nearly: so the fewest of each role beside plenty of the other are found by halving, and no answer has
 //! fewer. From there the pairs are tried in the order of their price. The search is for fleets of a prefill and a decode pool.
+//!
+//! Where even the largest counts miss the goal, because of prompts that take too long on an idle replica, the search asks for that share of
+//! what the largest counts attain: otherwise there would be nothing to compare with.
 
 use std::collections::BTreeMap;
 
-use super::{Outcome, Scenario, Static, run};
-use crate::units::{Replicas, Role};
+use super::{GOAL, Outcome, Scenario, Static, run};
+use crate::units::{Ratio, Replicas, Role};
 
 /// The result of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BestStatic {
     /// The counts.
     pub counts: BTreeMap<Role, Replicas>,
-    /// What came of them. It misses the goal only if the largest counts do.
+    /// What came of them.
     pub outcome: Outcome,
+    /// The attainment that was asked for: [`GOAL`], or less where the largest counts miss that.
+    pub goal: Ratio,
     /// How many runs the search took.
     pub runs: u32,
 }
 
-/// The fewest GPUs that meet the goal all the time, with counts from 1 to `most` of each role.
+/// The fewest GPUs that meet the goal over the whole trace, with counts from 1 to `most` of each role.
 pub fn best_static(scenario: &Scenario<'_>, most: &BTreeMap<Role, Replicas>) -> BestStatic {
     let most_of = |role| most.get(&role).map_or(1, |count| count.0.max(1));
     let (most_prefill, most_decode) = (most_of(Role::Prefill), most_of(Role::Decode));
@@ -31,21 +36,20 @@ pub fn best_static(scenario: &Scenario<'_>, most: &BTreeMap<Role, Replicas>) -> 
         (counts, outcome)
     };
     let largest = play(most_prefill, most_decode);
-    if !largest.1.meets_goal() {
-        return BestStatic { counts: largest.0, outcome: largest.1, runs };
-    }
-    let prefill = least(most_prefill, |count| play(count, most_decode).1.meets_goal());
-    let decode = least(most_decode, |count| play(most_prefill, count).1.meets_goal());
+    let goal = if largest.1.meets_goal() { GOAL } else { GOAL * largest.1.attainment.get() };
+    let enough = |outcome: &Outcome| outcome.attainment.get() >= goal;
+    let prefill = least(most_prefill, |count| enough(&play(count, most_decode).1));
+    let decode = least(most_decode, |count| enough(&play(most_prefill, count).1));
     let price = |&(p, d): &(u32, u32)| {
         let of = |role, count: u32| u64::from(count) * u64::from(scenario.gpus_of(role));
         of(Role::Prefill, p) + of(Role::Decode, d)
     };
     let mut pairs: Vec<(u32, u32)> = (prefill..=most_prefill).flat_map(|p| (decode..=most_decode).map(move |d| (p, d))).collect();
     pairs.sort_by_key(|pair| (price(pair), *pair));
-    let found = pairs.into_iter().map(|(p, d)| play(p, d)).find(|(_, outcome)| outcome.meets_goal());
-    // The last pair is the largest, which meets the goal.
+    let found = pairs.into_iter().map(|(p, d)| play(p, d)).find(|(_, outcome)| enough(outcome));
+    // The last pair is the largest, which is enough.
     let (counts, outcome) = found.unwrap_or(largest);
-    BestStatic { counts, outcome, runs }
+    BestStatic { counts, outcome, goal: Ratio(goal), runs }
 }
 
 /// The smallest of 1..=most for which `enough` holds, which is known of `most`.

@@ -166,3 +166,30 @@ fn the_best_constant_counts_meet_the_goal_and_one_replica_less_does_not() {
     assert!(!constant(&scenario, prefill - 1, decode).meets_goal());
     assert!(!constant(&scenario, prefill, decode - 1).meets_goal());
 }
+
+#[test]
+fn where_long_prompts_forbid_the_goal_the_best_constant_counts_attain_nearly_what_the_largest_do() {
+    let trace = trace("steady?rate=6&duration=5m&isl=1500&isl_cv=1&osl=110");
+    let scenario = Scenario { ttft: Seconds(0.5), ..scenario_of(&trace) };
+    let beyond = out_of_reach(&scenario);
+    // 20 ms + 0.12 ms * 4000.
+    let long = trace.requests.iter().filter(|request| request.input > 4000).count() as u64;
+    assert!(beyond > 20 && beyond.abs_diff(long) <= 1, "{beyond} {long}");
+    let largest = constant(&scenario, 10, 8);
+    assert!(largest.offered - largest.within >= beyond && !largest.meets_goal());
+    let best = best_static(&scenario, &counts(10, 8));
+    assert!(best.outcome.attainment >= best.goal && best.goal.get() < GOAL);
+    assert!(best.outcome.gpu_hours < largest.gpu_hours);
+}
+
+#[test]
+fn the_autoscaler_on_queues_waits_before_it_shrinks() {
+    let trace = trace("step?low=2&high=14&at=2m&until=5m&duration=14m&isl=1500&isl_cv=0.3&osl=110");
+    let outcome = run(&scenario_of(&trace), &mut HpaQueue::new(Requests(2.0), both()));
+    let targets = |role: Role| outcome.series.iter().map(move |point| (point.at, point.replicas[&role].recommended)).collect::<Vec<_>>();
+    let prefill = targets(Role::Prefill);
+    let peak = prefill.iter().map(|(_, count)| *count).max().unwrap();
+    assert!(peak > Replicas(4), "{peak}");
+    let last_peak = prefill.iter().rev().find(|(_, count)| *count == peak).unwrap().0;
+    assert!(last_peak.get() >= 400.0, "{last_peak:?}");
+}
