@@ -1,6 +1,6 @@
 //! How does the planner do? It is the one that the exporter runs, called as the exporter calls it.
 //!
-//! It scrapes the simulated routers each tick, and what it publishes becomes the target at once. Three things of the configuration have no
+//! It scrapes the simulated routers each tick, its plan is checked, and what it publishes becomes the target at once. Three things of the configuration have no
 //! place in a backtest and are replaced: pins belong to today and not to the trace; a shadow or frozen mode would publish nothing to judge;
 //! replicas are counted by the router's metric, because the simulated ones have no addresses to be discovered.
 
@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use super::policy::{Answer, Policy, View};
 use crate::planner::input::{Mode, ModelInput, ModelPolicy, Reading, ReplicasFrom, SourceId, SourceInput, TargetReading};
+use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
-use crate::planner::plan;
+use crate::planner::plan::Reason;
+use crate::planner::{hold, plan};
 use crate::units::{Moment, TargetId};
 
 /// Wall time of the start: a midnight, so that intervals begin with the trace.
@@ -55,9 +57,13 @@ impl Policy for Planner {
     fn targets(&mut self, view: &View<'_>) -> Answer {
         let now = Moment { monotonic: view.now(), wall: EPOCH + view.now() };
         let input = self.input(view);
-        let (plan, memory) = plan(&input, std::mem::take(&mut self.memory), &self.policy, now);
+        let before = std::mem::take(&mut self.memory);
+        let (mut next, mut memory) = plan(&input, before.clone(), &self.policy, now);
+        if !lint(&next, &self.policy, &before).is_empty() {
+            (next, memory) = hold(&input, before, &self.policy, now, Reason::LintViolation);
+        }
         self.memory = memory;
-        let targets = plan.pools.iter().filter_map(|pool| Some((pool.role, pool.recommended_replicas?)));
-        Answer { targets: targets.collect(), reason: Some(plan.reason) }
+        let targets = next.pools.iter().filter_map(|pool| Some((pool.role, pool.recommended_replicas?)));
+        Answer { targets: targets.collect(), reason: Some(next.reason) }
     }
 }

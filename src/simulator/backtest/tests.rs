@@ -193,3 +193,15 @@ fn the_autoscaler_on_queues_waits_before_it_shrinks() {
     let last_peak = prefill.iter().rev().find(|(_, count)| *count == peak).unwrap().0;
     assert!(last_peak.get() >= 400.0, "{last_peak:?}");
 }
+
+#[test]
+fn the_autoscaler_on_concurrency_follows_a_step_and_comes_back() {
+    let trace = trace("step?low=2&high=10&at=3m&until=9m&duration=18m&isl=1500&isl_cv=0.3&osl=110");
+    let targets = BTreeMap::from([(Role::Prefill, Requests(2.0)), (Role::Decode, Requests(10.0))]);
+    let outcome = run(&scenario_of(&trace), &mut Kpa::new(targets, both()));
+    // Answers of 110 tokens take 2 s or more, so 10 requests a second keep 20 or more in decode: 2 replicas at least.
+    let at = |seconds: f64| &outcome.series.iter().find(|point| point.at.get() >= seconds).unwrap().replicas;
+    assert!(at(500.0)[&Role::Decode].recommended > at(170.0)[&Role::Decode].recommended, "{:?} {:?}", at(170.0), at(500.0));
+    assert!(at(1070.0)[&Role::Decode].recommended < at(500.0)[&Role::Decode].recommended, "{:?} {:?}", at(500.0), at(1070.0));
+    assert!(outcome.roles[&Role::Prefill].downs > 0);
+}
