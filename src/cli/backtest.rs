@@ -18,7 +18,7 @@ use crate::planner::input::{CapacityModel, Limits, ModelPolicy};
 use crate::planner::model::envelope::Envelope;
 use crate::planner::propose::envelope::gpus_of;
 use crate::simulator::backtest::{
-    HpaQueue, Kpa, Load, Outcome, Planner, Policy, Scenario, best_static, need, out_of_reach, per_replica, run,
+    HpaQueue, Kpa, Load, Outcome, Planner, Scenario, best_of, best_static, need, out_of_reach, per_replica, run,
 };
 use crate::simulator::fit::{Fit, Measurements, fit};
 use crate::simulator::fleet::{FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
@@ -30,9 +30,16 @@ use crate::units::{ModelId, Ratio, Replicas, Requests, RequestsPerSecond, Role, 
 /// Requests in the batch of a decode replica: vLLM's default on large GPUs is more than any measured profile reaches.
 const MAX_REQUESTS: u32 = 1024;
 /// Requests that may wait for each replica, of the autoscaler on queues.
-const QUEUE_TARGET: Requests = Requests(5.0);
+const QUEUE_TARGET: f64 = 5.0;
+/// What it is tuned over.
+const QUEUE_TARGETS: [f64; 6] = [0.1, 0.25, 0.5, 1.0, 2.0, 10.0];
 /// Share of what a replica may hold that the autoscaler on concurrency aims at: Knative's default.
 const UTILISATION: f64 = 0.7;
+/// What it is tuned over, for each role. A queue in front of a server that is busy 70 % of the time holds one or two prompts, so the shares of
+/// what a replica may hold reach far down.
+const SHARES: [f64; 5] = [0.02, 0.05, 0.12, 0.3, 0.6];
+/// With less, a single request would ask for several replicas.
+const LEAST_CONCURRENCY: f64 = 0.5;
 /// Span over which the load at the start and at the peak is averaged.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -193,15 +200,35 @@ impl<'a> World<'a> {
         );
     }
 
+    /// The best constant count, and each autoscaler with its usual setting and with the best of some, chosen on the very trace.
     fn baselines(&self) -> Vec<Outcome> {
-        let held = per_replica(self.envelope, self.scenario.ttft, self.scenario.itl, self.mean);
-        let held = held.into_iter().map(|(role, requests)| (role, Requests((requests.get() * UTILISATION).max(1.0)))).collect();
-        let autoscalers: [&mut dyn Policy; 2] =
-            [&mut HpaQueue::new(QUEUE_TARGET, self.limits.clone()), &mut Kpa::new(held, self.limits.clone())];
-        let best = best_static(&self.scenario, &self.most).outcome;
-        let best = Outcome { policy: format!("best {}", best.policy), ..best };
-        std::iter::once(best).chain(autoscalers.into_iter().map(|policy| run(&self.scenario, policy))).collect()
+        let scenario = &self.scenario;
+        let best = best_static(scenario, &self.most);
+        let goal = best.goal;
+        let hpa = |target: f64| HpaQueue::new(Requests(target), self.limits.clone());
+        let held = per_replica(self.envelope, scenario.ttft, scenario.itl, self.mean);
+        let kpa = |shares: [f64; 2]| {
+            let of = |(role, requests): (&Role, &Requests)| {
+                let share = if *role == Role::Prefill { shares[0] } else { shares[1] };
+                (*role, Requests((requests.get() * share).max(LEAST_CONCURRENCY)))
+            };
+            Kpa::new(held.iter().map(of).collect(), self.limits.clone())
+        };
+        let shares = SHARES.into_iter().flat_map(|prefill| SHARES.map(|decode| [prefill, decode]));
+        let tuned = |outcome: Option<Outcome>| outcome.map(|outcome| named("tuned", outcome));
+        let rows = [
+            Some(named("best", best.outcome)),
+            Some(run(scenario, &mut hpa(QUEUE_TARGET))),
+            tuned(best_of(scenario, QUEUE_TARGETS.map(hpa), goal)),
+            Some(run(scenario, &mut kpa([UTILISATION; 2]))),
+            tuned(best_of(scenario, shares.map(kpa), goal)),
+        ];
+        rows.into_iter().flatten().collect()
     }
+}
+
+fn named(prefix: &str, outcome: Outcome) -> Outcome {
+    Outcome { policy: format!("{prefix} {}", outcome.policy), ..outcome }
 }
 
 /// The requests of each minute, up to the last one that has some.

@@ -20,8 +20,8 @@ fn the_table_has_a_line_for_the_configuration_and_each_baseline() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 5, "{text}");
-    for (line, name) in lines[2..].iter().zip(["best static", "hpa queue", "kpa concurrency"]) {
+    assert_eq!(lines.len(), 7, "{text}");
+    for (line, name) in lines[2..].iter().zip(["best static", "hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa"]) {
         assert!(line.starts_with(name), "{text}");
     }
     assert!(lines[0].contains("within SLO") && lines[1].contains("config.yaml"), "{text}");

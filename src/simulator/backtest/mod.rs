@@ -8,7 +8,7 @@
 //! - `autoscalers`: two autoscalers that are in use for such servers.
 //! - `sizing`: how many replicas the profile says a load needs; where a run begins and a search ends.
 //! - `judge`, [`outcome`]: what is counted, from the requests themselves and never from what a policy says.
-//! - `search`: the cheapest constant count, in hindsight.
+//! - `search`: the cheapest constant count and the best setting, in hindsight.
 //!
 //! Nothing here knows a clock. The same scenario and policy give the same outcome to the last bit.
 
@@ -30,7 +30,7 @@ pub use autoscalers::{HpaQueue, Kpa};
 pub use outcome::Outcome;
 pub use planner::Planner;
 pub use policy::{Answer, Policy, Static, View};
-pub use search::{BestStatic, best_static};
+pub use search::{BestStatic, best_of, best_static};
 pub use sizing::{Load, need, per_replica};
 
 use super::Simulation;

@@ -1,4 +1,4 @@
-//! Which constant count would have been the cheapest? Known only in hindsight.
+//! Which constant count, or which setting of a policy, would have been the best? Known only in hindsight.
 //!
 //! More replicas of a role never hurt, nearly: so the fewest of each role beside plenty of the other are found by halving, and no answer has
 //! fewer. From there the pairs are tried in the order of their price. The search is for fleets of a prefill and a decode pool.
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{GOAL, Outcome, Scenario, Static, run};
+use super::{GOAL, Outcome, Policy, Scenario, Static, run};
 use crate::units::{Ratio, Replicas, Role};
 
 /// The result of the search.
@@ -50,6 +50,20 @@ pub fn best_static(scenario: &Scenario<'_>, most: &BTreeMap<Role, Replicas>) -> 
     // The last pair is the largest, which is enough.
     let (counts, outcome) = found.unwrap_or(largest);
     BestStatic { counts, outcome, goal: Ratio(goal), runs }
+}
+
+/// The outcome of the best candidate: the cheapest of those that attain `goal`, else the one that attains most; the first among equals.
+/// `None` without candidates.
+pub fn best_of<P: Policy>(scenario: &Scenario<'_>, candidates: impl IntoIterator<Item = P>, goal: Ratio) -> Option<Outcome> {
+    let outcomes = candidates.into_iter().map(|mut policy| run(scenario, &mut policy));
+    outcomes.reduce(|best, next| {
+        let better = match (best.attainment >= goal, next.attainment >= goal) {
+            (true, true) => next.gpu_hours < best.gpu_hours,
+            (false, false) => next.attainment > best.attainment,
+            (_, reached) => reached,
+        };
+        if better { next } else { best }
+    })
 }
 
 /// The smallest of 1..=most for which `enough` holds, which is known of `most`.

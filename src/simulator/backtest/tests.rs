@@ -205,3 +205,16 @@ fn the_autoscaler_on_concurrency_follows_a_step_and_comes_back() {
     assert!(at(1070.0)[&Role::Decode].recommended < at(500.0)[&Role::Decode].recommended, "{:?} {:?}", at(500.0), at(1070.0));
     assert!(outcome.roles[&Role::Prefill].downs > 0);
 }
+
+#[test]
+fn the_best_setting_is_the_cheapest_that_attains_the_goal_else_the_one_that_attains_most() {
+    let trace = steady();
+    let scenario = scenario_of(&trace);
+    let small = || [counts(1, 1), counts(1, 4)].map(Static);
+    let large = || [counts(12, 12), counts(6, 6), counts(1, 1), counts(9, 9)].map(Static);
+    let best = |candidates: Vec<Static>| best_of(&scenario, candidates, Ratio(GOAL)).unwrap();
+    assert_eq!(best(large().into()).policy, "static 6+6");
+    let outcomes = small().map(|mut policy| run(&scenario, &mut policy).attainment);
+    assert_eq!(best(small().into()).attainment, if outcomes[1] > outcomes[0] { outcomes[1] } else { outcomes[0] });
+    assert!(best_of(&scenario, Vec::<Static>::new(), Ratio(GOAL)).is_none());
+}
