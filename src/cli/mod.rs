@@ -2,6 +2,7 @@
 //!
 //! Results go to standard output, logs to standard error. Exit codes: 0 done, 64 bad usage or configuration, 1 anything else.
 
+pub mod backtest;
 pub mod check;
 pub mod demo;
 pub mod load;
@@ -47,6 +48,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Plan once, offline, and print the decision as JSON or text
     Plan(Box<plan::PlanArgs>),
+    /// Play traffic to configurations and autoscalers in virtual time, and compare what comes of it
+    Backtest(backtest::BacktestArgs),
     /// Show it all in one process: simulated servers, the exporter, a changing load
     Demo(demo::DemoOptions),
 }
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Backtest(args) => backtest::backtest(&args),
         Command::Demo(options) => run::demo(options),
     };
     match result {

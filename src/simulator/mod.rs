@@ -14,11 +14,13 @@
 //! - [`meters`], [`counters`]: what replicas and routers export, and the truth beside it.
 //! - [`fleet`]: the pools behind their routers, and the order of events.
 //! - [`clairvoyant`]: the cheapest plan for a known trace, by which policies are judged.
+//! - [`backtest`]: policies in closed loop with it, judged and compared.
 //! - [`scenario`]: the fleet and the load that `demo` shows.
 //!
 //! A trace is any iterator of [`workload::Request`] in order of arrival.
 
 pub mod clairvoyant;
+pub mod backtest;
 pub mod costs;
 pub mod counters;
 pub mod fit;

@@ -1,0 +1,90 @@
+//! What is a policy, and what may it see?
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::planner::input::Sample;
+use crate::planner::plan::Reason;
+use crate::simulator::fleet::Fleet;
+use crate::units::{Replicas, Role};
+
+/// What a policy wants.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Ready and starting replicas by role; a role that is not listed stays as it is.
+    pub targets: BTreeMap<Role, Replicas>,
+    /// Why, where the policy is the planner.
+    pub reason: Option<Reason>,
+}
+
+/// Decides how many replicas there are.
+pub trait Policy {
+    /// Its name in reports.
+    fn name(&self) -> String;
+
+    /// What it wants now. Asked once each tick, in order of time.
+    fn targets(&mut self, view: &View<'_>) -> Answer;
+}
+
+/// What can be seen of a fleet from outside: pages and counts, not the requests to come nor how those that ended fared.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    fleet: &'a Fleet,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(fleet: &'a Fleet) -> Self {
+        Self { fleet }
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Duration {
+        self.fleet.now()
+    }
+
+    /// The roles of the fleet.
+    pub fn roles(&self) -> impl Iterator<Item = Role> {
+        self.fleet.roles()
+    }
+
+    /// Replicas that take requests.
+    pub fn ready(&self, role: Role) -> Replicas {
+        self.fleet.ready(role)
+    }
+
+    /// Replicas that take requests or will.
+    pub fn target(&self, role: Role) -> Replicas {
+        Replicas(self.fleet.ready(role).0 + self.fleet.starting(role).0)
+    }
+
+    /// Requests that wait for a role.
+    pub fn waiting(&self, role: Role) -> u64 {
+        self.fleet.waiting(role)
+    }
+
+    /// Requests that a role works on or that wait for it.
+    pub fn concurrency(&self, role: Role) -> u64 {
+        self.fleet.waiting(role) + self.fleet.batch_sizes(role).sum::<u64>()
+    }
+
+    /// What a scrape of each router gives. `epoch` is the wall time of the start.
+    pub fn router_samples(&self, model: &str, epoch: Duration) -> Vec<Sample> {
+        let page = |router| self.fleet.infera_page(router, model, epoch);
+        (0..self.fleet.routers().len()).filter_map(page).map(|page| page.sample()).collect()
+    }
+}
+
+/// Always the same counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Static(pub BTreeMap<Role, Replicas>);
+
+impl Policy for Static {
+    fn name(&self) -> String {
+        let counts: Vec<String> = self.0.values().map(Replicas::to_string).collect();
+        format!("static {}", counts.join("+"))
+    }
+
+    fn targets(&mut self, _view: &View<'_>) -> Answer {
+        Answer { targets: self.0.clone(), reason: None }
+    }
+}

@@ -1,0 +1,220 @@
+//! Does the closed loop count every request, repeat itself, and rank policies as it must?
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::*;
+use crate::planner::input::*;
+use crate::planner::model::envelope::Envelope;
+use crate::simulator::scenario;
+use crate::simulator::trace::{Trace, shape};
+use crate::units::*;
+
+fn trace(text: &str) -> Trace {
+    Trace::following(&shape::parse(text).unwrap(), 7).unwrap()
+}
+
+fn steady() -> Trace {
+    trace("steady?rate=8&duration=20m&isl=1500&isl_cv=0.3&osl=110&osl_cv=0.4")
+}
+
+fn counts(prefill: u32, decode: u32) -> BTreeMap<Role, Replicas> {
+    BTreeMap::from([(Role::Prefill, Replicas(prefill)), (Role::Decode, Replicas(decode))])
+}
+
+fn limits() -> Limits {
+    Limits::new(Replicas(1), Replicas(20)).unwrap()
+}
+
+fn both() -> BTreeMap<Role, Limits> {
+    BTreeMap::from([(Role::Prefill, limits()), (Role::Decode, limits())])
+}
+
+fn model() -> ModelPolicy {
+    let pool = |name: &str, role| PoolPolicy {
+        pool: PoolId::from(name),
+        role,
+        gpus_per_replica: None,
+        limits: limits(),
+        replicas_from: ReplicasFrom::Metric,
+        targets_per_replica: NonZeroU32::MIN,
+        pin: None,
+    };
+    let positive = |value: Seconds| Positive::new(value.get()).unwrap();
+    ModelPolicy {
+        model: ModelId::from("m"),
+        preset: Preset::Infera,
+        mode: Mode::Publish,
+        slo: Slo { ttft: positive(scenario::TTFT_TARGET), itl: positive(scenario::ITL_TARGET), statistic: Statistic::Mean, explicit: true },
+        interval: Duration::from_secs(60),
+        scrape_interval: Duration::from_secs(5),
+        hold_for: Duration::from_secs(600),
+        capacity: CapacityModel::Envelope(Box::new(Envelope::new(scenario::profile()).unwrap())),
+        correction: true,
+        growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
+        traffic_change: ChangeRule::SkipWindow,
+        pools: vec![pool("m-prefill", Role::Prefill), pool("m-decode", Role::Decode)],
+    }
+}
+
+fn scenario_of(trace: &Trace) -> Scenario<'_> {
+    Scenario {
+        requests: &trace.requests,
+        length: trace.length,
+        fleet: scenario::fleet(Duration::from_secs(30), 1),
+        gpus: BTreeMap::new(),
+        ttft: Seconds(1.5),
+        itl: scenario::ITL_TARGET,
+        tick: Duration::from_secs(5),
+    }
+}
+
+fn constant(scenario: &Scenario<'_>, prefill: u32, decode: u32) -> Outcome {
+    let counts = counts(prefill, decode);
+    run(&scenario.starting_with(&counts), &mut Static(counts))
+}
+
+#[test]
+fn every_request_is_counted_once_whatever_the_policy() {
+    let trace = trace("step?low=3&high=15&at=4m&duration=10m&isl=1500&osl=110");
+    let scenario = scenario_of(&trace);
+    let targets = BTreeMap::from([(Role::Prefill, Requests(2.0)), (Role::Decode, Requests(15.0))]);
+    let policies: [&mut dyn Policy; 4] = [
+        &mut Planner::new("planner", &model()),
+        &mut HpaQueue::new(Requests(5.0), both()),
+        &mut Kpa::new(targets, both()),
+        &mut Static(counts(2, 2)),
+    ];
+    for policy in policies {
+        let outcome = run(&scenario, policy);
+        assert_eq!(outcome.offered, trace.requests.len() as u64);
+        assert_eq!(outcome.offered, outcome.completed + outcome.refused + outcome.unfinished, "{}", outcome.policy);
+        assert!(outcome.within <= outcome.completed && outcome.longest_violation <= outcome.violation, "{}", outcome.policy);
+        assert_eq!(outcome.series.len(), 120);
+    }
+}
+
+#[test]
+fn repeats_itself_to_the_byte() {
+    let trace = trace("flash?low=3&high=20&at=3m&duration=8m&isl=1500&osl=110");
+    let scenario = scenario_of(&trace);
+    let again = || serde_json::to_string(&run(&scenario, &mut Planner::new("planner", &model()))).unwrap();
+    assert_eq!(again(), again());
+}
+
+#[test]
+fn ample_constant_counts_meet_every_objective_and_are_paid_in_full() {
+    let trace = steady();
+    let outcome = constant(&scenario_of(&trace), 12, 12);
+    assert_eq!((outcome.attainment, outcome.unfinished, outcome.violation), (Ratio(1.0), 0, Seconds(0.0)));
+    assert!((outcome.gpu_hours - 24.0 / 3.0).abs() < 1e-9, "{}", outcome.gpu_hours);
+    assert!(outcome.roles.values().all(|role| role.ups + role.downs == 0 && role.peak == Replicas(12)));
+}
+
+#[test]
+fn unfinished_requests_are_missed() {
+    let trace = steady();
+    let scenario = scenario_of(&trace);
+    // One replica computes 5 prompts a second: the 9600 of 20 minutes take 1900 s, and it has 1500 s with the grace.
+    let outcome = constant(&scenario, 1, 12);
+    assert!(outcome.unfinished > 100, "{}", outcome.unfinished);
+    assert_eq!(outcome.attainment.get(), outcome.within as f64 / outcome.offered as f64);
+    assert!(outcome.attainment.get() < 0.2 && outcome.violation.get() > 900.0);
+    let none = constant(&scenario, 0, 12);
+    assert_eq!((none.unfinished, none.within, none.attainment), (none.offered, 0, Ratio(0.0)));
+}
+
+#[test]
+fn under_a_steady_load_the_planner_settles() {
+    let trace = steady();
+    let outcome = run(&scenario_of(&trace), &mut Planner::new("planner", &model()));
+    let late = &outcome.series[outcome.series.len() / 2..];
+    for role in [Role::Prefill, Role::Decode] {
+        let seen: Vec<u32> = late.iter().map(|point| point.replicas[&role].recommended.0).collect();
+        let (least, most) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+        // Arrivals are random, so a need close to a whole number may cross it.
+        assert!(most - least <= 1, "{role}: {least}..{most}");
+    }
+}
+
+#[test]
+fn under_a_load_without_chance_the_planner_becomes_constant() {
+    let trace = trace("steady?rate=8&duration=20m&cv=0&isl=1500&isl_cv=0&osl=110&osl_cv=0");
+    let outcome = run(&scenario_of(&trace), &mut Planner::new("planner", &model()));
+    let late = &outcome.series[outcome.series.len() / 2..];
+    assert!(late.iter().all(|point| point.replicas == late[0].replicas), "{:?}", outcome.roles);
+    assert_eq!(late[0].replicas.values().map(|counts| counts.recommended == counts.ready).collect::<Vec<_>>(), [true, true]);
+}
+
+#[test]
+fn the_planner_beats_constant_counts_that_are_too_small() {
+    let trace = trace("ramp?low=3&high=15&duration=20m&isl=1500&isl_cv=0.3&osl=110&osl_cv=0.4");
+    let scenario = scenario_of(&trace);
+    let (planner, small) = (run(&scenario, &mut Planner::new("planner", &model())), constant(&scenario, 2, 2));
+    assert!(planner.attainment.get() > small.attainment.get() + 0.2, "{:?} {:?}", planner.attainment, small.attainment);
+    assert!(planner.roles[&Role::Prefill].ups > 0);
+}
+
+#[test]
+fn the_best_constant_counts_meet_the_goal_and_one_replica_less_does_not() {
+    let trace = trace("steady?rate=8&duration=6m&isl=1500&isl_cv=0.3&osl=110&osl_cv=0.4");
+    let scenario = scenario_of(&trace);
+    let best = best_static(&scenario, &counts(8, 8));
+    assert!(best.outcome.meets_goal());
+    let (prefill, decode) = (best.counts[&Role::Prefill].0, best.counts[&Role::Decode].0);
+    assert!(!constant(&scenario, prefill - 1, decode).meets_goal());
+    assert!(!constant(&scenario, prefill, decode - 1).meets_goal());
+}
+
+#[test]
+fn where_long_prompts_forbid_the_goal_the_best_constant_counts_attain_nearly_what_the_largest_do() {
+    let trace = trace("steady?rate=6&duration=5m&isl=1500&isl_cv=1&osl=110");
+    let scenario = Scenario { ttft: Seconds(0.5), ..scenario_of(&trace) };
+    let beyond = out_of_reach(&scenario);
+    // 20 ms + 0.12 ms * 4000.
+    let long = trace.requests.iter().filter(|request| request.input > 4000).count() as u64;
+    assert!(beyond > 20 && beyond.abs_diff(long) <= 1, "{beyond} {long}");
+    let largest = constant(&scenario, 10, 8);
+    assert!(largest.offered - largest.within >= beyond && !largest.meets_goal());
+    let best = best_static(&scenario, &counts(10, 8));
+    assert!(best.outcome.attainment >= best.goal && best.goal.get() < GOAL);
+    assert!(best.outcome.gpu_hours < largest.gpu_hours);
+}
+
+#[test]
+fn the_autoscaler_on_queues_waits_before_it_shrinks() {
+    let trace = trace("step?low=2&high=14&at=2m&until=5m&duration=14m&isl=1500&isl_cv=0.3&osl=110");
+    let outcome = run(&scenario_of(&trace), &mut HpaQueue::new(Requests(2.0), both()));
+    let targets = |role: Role| outcome.series.iter().map(move |point| (point.at, point.replicas[&role].recommended)).collect::<Vec<_>>();
+    let prefill = targets(Role::Prefill);
+    let peak = prefill.iter().map(|(_, count)| *count).max().unwrap();
+    assert!(peak > Replicas(4), "{peak}");
+    let last_peak = prefill.iter().rev().find(|(_, count)| *count == peak).unwrap().0;
+    assert!(last_peak.get() >= 400.0, "{last_peak:?}");
+}
+
+#[test]
+fn the_autoscaler_on_concurrency_follows_a_step_and_comes_back() {
+    let trace = trace("step?low=2&high=10&at=3m&until=9m&duration=18m&isl=1500&isl_cv=0.3&osl=110");
+    let targets = BTreeMap::from([(Role::Prefill, Requests(2.0)), (Role::Decode, Requests(10.0))]);
+    let outcome = run(&scenario_of(&trace), &mut Kpa::new(targets, both()));
+    // Answers of 110 tokens take 2 s or more, so 10 requests a second keep 20 or more in decode: 2 replicas at least.
+    let at = |seconds: f64| &outcome.series.iter().find(|point| point.at.get() >= seconds).unwrap().replicas;
+    assert!(at(500.0)[&Role::Decode].recommended > at(170.0)[&Role::Decode].recommended, "{:?} {:?}", at(170.0), at(500.0));
+    assert!(at(1070.0)[&Role::Decode].recommended < at(500.0)[&Role::Decode].recommended, "{:?} {:?}", at(500.0), at(1070.0));
+    assert!(outcome.roles[&Role::Prefill].downs > 0);
+}
+
+#[test]
+fn the_best_setting_is_the_cheapest_that_attains_the_goal_else_the_one_that_attains_most() {
+    let trace = steady();
+    let scenario = scenario_of(&trace);
+    let small = || [counts(1, 1), counts(1, 4)].map(Static);
+    let large = || [counts(12, 12), counts(6, 6), counts(1, 1), counts(9, 9)].map(Static);
+    let best = |candidates: Vec<Static>| best_of(&scenario, candidates, Ratio(GOAL)).unwrap();
+    assert_eq!(best(large().into()).policy, "static 6+6");
+    let outcomes = small().map(|mut policy| run(&scenario, &mut policy).attainment);
+    assert_eq!(best(small().into()).attainment, if outcomes[1] > outcomes[0] { outcomes[1] } else { outcomes[0] });
+    assert!(best_of(&scenario, Vec::<Static>::new(), Ratio(GOAL)).is_none());
+}

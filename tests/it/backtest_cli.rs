@@ -1,0 +1,49 @@
+//! Does `backtest` compare configurations and autoscalers, and say the same twice?
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn backtest(arguments: &[&str]) -> Output {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/example/config.yaml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inference-planner-exporter"));
+    command.arg("backtest").arg("--config").arg(config).args(arguments).env("NO_COLOR", "1");
+    command.output().unwrap()
+}
+
+const TRACE: &str = "shape:steady?rate=6&duration=5m&isl_cv=0.3";
+
+#[test]
+fn the_table_has_a_line_for_the_configuration_and_each_baseline() {
+    let output = backtest(&["--trace", TRACE, "--baselines"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 7, "{text}");
+    for (line, name) in lines[2..].iter().zip(["best static", "hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa"]) {
+        assert!(line.starts_with(name), "{text}");
+    }
+    assert!(lines[0].contains("within SLO") && lines[1].contains("config.yaml"), "{text}");
+}
+
+#[test]
+fn the_document_is_the_same_to_the_byte_and_counts_every_request() {
+    let arguments = ["--trace", TRACE, "--scale", "0.5", "--startup", "20s", "--seed", "3", "--format", "json"];
+    let first = backtest(&arguments).stdout;
+    assert_eq!(first, backtest(&arguments).stdout);
+    let document: Value = serde_json::from_slice(&first).unwrap();
+    let outcome = &document["outcomes"][0];
+    let count = |name: &str| outcome[name].as_u64().unwrap();
+    assert_eq!(Some(count("offered")), document["trace"]["requests"].as_u64());
+    assert_eq!(count("offered"), count("completed") + count("refused") + count("unfinished"));
+    assert!((700..1100).contains(&count("offered")), "{}", count("offered"));
+    assert_eq!(outcome["series"].as_array().unwrap().len(), 60);
+}
+
+#[test]
+fn an_unknown_shape_is_named() {
+    let output = backtest(&["--trace", "shape:stair?rate=2"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("unknown shape \"stair\""));
+}
