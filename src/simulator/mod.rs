@@ -19,8 +19,8 @@
 //!
 //! A trace is any iterator of [`workload::Request`] in order of arrival.
 
-pub mod clairvoyant;
 pub mod backtest;
+pub mod clairvoyant;
 pub mod costs;
 pub mod counters;
 pub mod fit;

@@ -96,7 +96,7 @@ fn program(text: &str) -> String {
 
 fn is_test_file(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "tests")
-        || path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("_tests"))
+        || path.file_stem().is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
 }
 
 /// The first path segments after `marker`, with `marker::{a, b}` taken apart.
