@@ -68,7 +68,7 @@ fn config(targets: u64) -> String {
         format!("      - {{ name: bench-{role}, role: {role}, max_replicas: 64, targets: {{ static: [{}] }} }}\n", urls.join(", "))
     };
     format!(
-        "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 5s, timeout: 4s }}\nmodels:\n  - name: bench\n    engine: vllm\n    \
+        "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 5s, timeout: 4s }}\nmodels:\n  - name: meta-llama/Llama-3.1-8B-Instruct\n    engine: vllm\n    \
          planner: {{ preset: infera, profile: profile.json }}\n    pools:\n{}{}",
         pool("prefill", targets / 2),
         pool("decode", targets - targets / 2)
