@@ -78,7 +78,7 @@ impl Policy for HpaQueue {
         }
         self.next = view.now() + SYNC;
         let targets = view.roles().map(|role| (role, self.wish(view, role))).collect();
-        Answer { targets, reason: None }
+        Answer { targets, why: None }
     }
 }
 
@@ -147,6 +147,6 @@ impl Policy for Kpa {
     fn targets(&mut self, view: &View<'_>) -> Answer {
         let targets = self.targets.clone();
         let targets = targets.into_iter().map(|(role, target)| (role, self.wish(view, role, target)));
-        Answer { targets: targets.collect(), reason: None }
+        Answer { targets: targets.collect(), why: None }
     }
 }

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::outcome::{Counts, Outcome, Point, Scaling, Spread};
-use super::policy::Answer;
+use super::outcome::{Counts, Decision, Outcome, Point, Scaling, Spread};
+use super::policy::{Answer, Why};
 use super::{GOAL, Scenario};
 use crate::simulator::fleet::{Finished, Fleet};
 use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds};
@@ -38,6 +38,7 @@ pub(super) struct Judge<'a> {
     moves: BTreeMap<Role, Moves>,
     /// When the last tick was, and how many requests had arrived by then.
     seen: (Duration, u64),
+    decisions: Vec<Decision>,
     series: Vec<Point>,
 }
 
@@ -54,7 +55,7 @@ impl<'a> Judge<'a> {
         };
         let moves = fleet.roles().map(moves).collect();
         let (ttft, itl) = (Vec::new(), Vec::new());
-        Self { scenario, windows, ttft, itl, moves, seen: (Duration::ZERO, 0), series: Vec::new() }
+        Self { scenario, windows, ttft, itl, moves, seen: (Duration::ZERO, 0), decisions: Vec::new(), series: Vec::new() }
     }
 
     /// Notes a tick: what ended in it, and the fleet after the answer.
@@ -67,6 +68,7 @@ impl<'a> Judge<'a> {
             moves.note(now, target, Replicas(target.0 + fleet.draining(role).0));
             replicas.insert(role, Counts { recommended: target, ready });
         }
+        self.decide(now, &replicas, answer);
         let offered = fleet.truth().offered;
         let (before, known) = std::mem::replace(&mut self.seen, (now, offered));
         let span = now.saturating_sub(before).as_secs_f64();
@@ -83,8 +85,17 @@ impl<'a> Judge<'a> {
             completed: rate(finished.len() as u64),
             ttft: mean(&mut finished.iter().map(|request| request.ttft)),
             itl: mean(&mut finished.iter().filter_map(|request| request.itl)),
-            reason: answer.reason,
+            observed: answer.why.as_ref().and_then(|why| why.observed),
+            reason: answer.why.as_ref().map(|why| why.reason),
         });
+    }
+
+    fn decide(&mut self, now: Duration, counts: &BTreeMap<Role, Counts>, answer: &Answer) {
+        let replicas = counts.iter().map(|(&role, counts)| (role, counts.recommended)).collect();
+        let reason = |why: &Option<Why>| why.as_ref().map(|why| why.reason);
+        if self.decisions.last().is_none_or(|last| last.replicas != replicas || reason(&last.why) != reason(&answer.why)) {
+            self.decisions.push(Decision { at: now.into(), replicas, why: answer.why.clone() });
+        }
     }
 
     fn take(&mut self, finished: &[Finished]) {
@@ -127,6 +138,7 @@ impl<'a> Judge<'a> {
             roles,
             violation: violation.into(),
             longest_violation: longest_violation.into(),
+            decisions: self.decisions,
             series: self.series,
         }
     }

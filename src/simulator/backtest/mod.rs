@@ -8,17 +8,23 @@
 //! - `autoscalers`: two autoscalers that are in use for such servers.
 //! - `sizing`: how many replicas the profile says a load needs; where a run begins and a search ends.
 //! - `judge`, [`outcome`]: what is counted, from the requests themselves and never from what a policy says.
-//! - `search`: the cheapest constant count and the best setting, in hindsight.
+//! - `search`: the best setting of a policy, in hindsight.
+//! - [`hindsight`](mod@hindsight): the cheapest constant counts, the cheapest plan, and what anybody could do who does not know the future.
+//! - [`world`]: the servers that a configuration describes.
+//! - [`comparison`]: all of it for several configurations and other autoscalers.
 //!
 //! Nothing here knows a clock. The same scenario and policy give the same outcome to the last bit.
 
 mod autoscalers;
+pub mod comparison;
+pub mod hindsight;
 mod judge;
 pub mod outcome;
 mod planner;
 mod policy;
 mod search;
 mod sizing;
+pub mod world;
 
 #[cfg(test)]
 mod tests;
@@ -29,8 +35,8 @@ use std::time::Duration;
 pub use autoscalers::{HpaQueue, Kpa};
 pub use outcome::Outcome;
 pub use planner::Planner;
-pub use policy::{Answer, Policy, Static, View};
-pub use search::{BestStatic, best_of, best_static};
+pub use policy::{Answer, Policy, PoolWhy, Scheduled, Static, View, Why};
+pub use search::best_of;
 pub use sizing::{Load, need, per_replica};
 
 use super::Simulation;

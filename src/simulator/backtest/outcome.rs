@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::policy::Why;
 use crate::planner::plan::Reason;
 use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds};
 
@@ -38,6 +39,8 @@ pub struct Outcome {
     pub violation: Seconds,
     /// The longest time without a good window between bad ones. A window without requests is good.
     pub longest_violation: Seconds,
+    /// The counts at the start, and each change of a count or of the planner's reason.
+    pub decisions: Vec<Decision>,
     /// One point a tick.
     pub series: Vec<Point>,
 }
@@ -101,8 +104,21 @@ pub struct Point {
     pub ttft: Option<Seconds>,
     /// Mean over those that had a second token; `None` if there were none.
     pub itl: Option<Seconds>,
+    /// Completions a second as the planner saw them in its last window; `None` for other policies and before its first window.
+    pub observed: Option<RequestsPerSecond>,
     /// What the planner said.
     pub reason: Option<Reason>,
+}
+
+/// A moment at which something changed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Decision {
+    /// When, since the start.
+    pub at: Seconds,
+    /// Ready and starting replicas from then on.
+    pub replicas: BTreeMap<Role, Replicas>,
+    /// Why, where the policy is the planner.
+    pub why: Option<Why>,
 }
 
 /// The counts of a role.

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use super::policy::{Answer, Policy, View};
+use super::policy::{Answer, Policy, PoolWhy, View, Why};
 use crate::planner::input::{Mode, ModelInput, ModelPolicy, Reading, ReplicasFrom, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
-use crate::planner::plan::Reason;
+use crate::planner::plan::{Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan};
 use crate::units::{Moment, TargetId};
 
@@ -64,6 +64,16 @@ impl Policy for Planner {
         }
         self.memory = memory;
         let targets = next.pools.iter().filter_map(|pool| Some((pool.role, pool.recommended_replicas?)));
-        Answer { targets: targets.collect(), reason: Some(next.reason) }
+        Answer { targets: targets.collect(), why: Some(why(&next)) }
+    }
+}
+
+fn why(plan: &Plan) -> Why {
+    let pool = |pool: &PoolPlan| (pool.role, PoolWhy { proposed: pool.proposed.clone(), steps: pool.steps.clone() });
+    Why {
+        reason: plan.reason,
+        observed: plan.observation.as_ref().and_then(|observation| observation.requests_per_second),
+        warnings: plan.warnings.clone(),
+        pools: plan.pools.iter().map(pool).collect(),
     }
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::planner::input::Sample;
-use crate::planner::plan::Reason;
+use crate::planner::plan::{Proposer, Reason, Step, Warning};
+use crate::simulator::clairvoyant::Plan;
 use crate::simulator::fleet::Fleet;
-use crate::units::{Replicas, Role};
+use crate::units::{Replicas, RequestsPerSecond, Role};
 
 /// What a policy wants.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,7 +17,29 @@ pub struct Answer {
     /// Ready and starting replicas by role; a role that is not listed stays as it is.
     pub targets: BTreeMap<Role, Replicas>,
     /// Why, where the policy is the planner.
-    pub reason: Option<Reason>,
+    pub why: Option<Why>,
+}
+
+/// How the planner came to an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Why {
+    /// Of the model as a whole.
+    pub reason: Reason,
+    /// Completions a second in its last window; `None` before the first.
+    pub observed: Option<RequestsPerSecond>,
+    /// What the operator should know.
+    pub warnings: Vec<Warning>,
+    /// By role.
+    pub pools: BTreeMap<Role, PoolWhy>,
+}
+
+/// From proposals to the count of one pool.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PoolWhy {
+    /// What each proposer asked for.
+    pub proposed: BTreeMap<Proposer, Replicas>,
+    /// What the limits made of it.
+    pub steps: Vec<Step>,
 }
 
 /// Decides how many replicas there are.
@@ -85,6 +110,26 @@ impl Policy for Static {
     }
 
     fn targets(&mut self, _view: &View<'_>) -> Answer {
-        Answer { targets: self.0.clone(), reason: None }
+        Answer { targets: self.0.clone(), why: None }
+    }
+}
+
+/// Counts that are known beforehand. Changes between two ticks wait for the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduled {
+    /// Its name in reports.
+    pub name: String,
+    /// The counts over time.
+    pub plan: Plan,
+}
+
+impl Policy for Scheduled {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn targets(&mut self, view: &View<'_>) -> Answer {
+        let target = |role: &Role| (*role, self.plan.target(*role, view.now()));
+        Answer { targets: self.plan.counts.keys().map(target).collect(), why: None }
     }
 }

@@ -59,6 +59,7 @@ impl Walk<'_> {
             if interval + 1 < self.intervals {
                 self.from(Some(&state), counts);
             } else {
+                self.task.close(&mut state);
                 let score = Score { cost, missed: self.offered - state.within() };
                 if score.missed <= self.allowed && self.best.as_ref().is_none_or(|(best, _)| score < *best) {
                     self.best = Some((score, counts.clone()));

@@ -13,7 +13,7 @@
 //! For the last: the longer an iteration, the less time a unit of its work takes, but ever more slowly so. Requests that meet the objective
 //! have iterations of at most that length in the mean, and a mix of long and short ones takes more time than equal ones. (Strictly so if
 //! long and short contexts are spread evenly over iterations.) The dearest requests, as many as may miss, are left out, since nobody has to
-//! serve them. Waiting, rounding, start-up and draining are not in the bound.
+//! serve them; and those that may still be worked on after the horizon. Waiting, rounding, start-up and draining are not in the bound.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Task<'_> {
     /// GPU time below which no plan meets the goal.
     pub fn fluid_lower_bound(&self) -> Duration {
         let offered = self.requests.iter().filter(|request| request.at <= self.horizon);
-        let served: Vec<&Request> = offered.filter(|request| self.is_served(request)).collect();
+        let served: Vec<&Request> = offered.filter(|request| self.is_served(request) && self.must_be_paid(request)).collect();
         let may_miss = usize::try_from(self.allowed()).unwrap_or(usize::MAX);
         let role_seconds = |role| {
             let needs: Vec<Needs> = served.iter().map(|request| self.needs(request, role)).collect();
@@ -82,6 +82,12 @@ impl Task<'_> {
             Layout::Disaggregated { decode, .. } => decode.replica,
             Layout::Aggregated(both) => both.replica,
         }
+    }
+
+    /// Whether it must end before the horizon to meet the objectives. Others may be worked on in the grace, which costs nothing.
+    fn must_be_paid(&self, request: &Request) -> bool {
+        let spacings = f64::from(request.output.max(1) - 1);
+        request.at.as_secs_f64() + self.goal.ttft.get() + spacings * self.goal.itl.get() <= self.horizon.as_secs_f64()
     }
 
     /// Whether replicas are large enough for it.

@@ -104,6 +104,18 @@ impl Task<'_> {
             state.next += 1;
         }
         state.fleet.advance_to(until);
+        self.count(state);
+    }
+
+    /// What the plan costs up to the horizon; then lets the last requests end.
+    pub(super) fn close(&self, state: &mut State) -> u128 {
+        let cost = self.cost(state);
+        state.fleet.advance_to(self.horizon + self.grace);
+        self.count(state);
+        cost
+    }
+
+    fn count(&self, state: &mut State) {
         for finished in state.fleet.take_finished() {
             if finished.within(self.goal.ttft, self.goal.itl) { state.within += 1 } else { state.missed += 1 }
         }
@@ -121,9 +133,10 @@ impl Task<'_> {
             let until = changes.get(index + 1).copied().unwrap_or(self.horizon).min(self.horizon);
             self.go_on(&mut state, |role| plan.target(role, at), until);
         }
+        let cost = self.close(&mut state);
         let offered = self.offered();
         let met = offered - state.within <= self.allowed();
-        Verdict { offered, within: state.within, gpu_time: span(self.cost(&state)), met }
+        Verdict { offered, within: state.within, gpu_time: span(cost), met }
     }
 
     /// The plan of a candidate.
@@ -237,8 +250,9 @@ impl<'a> Judge<'a> {
                 return None;
             }
         }
+        let cost = self.task.close(&mut state);
         let missed = self.offered - state.within;
-        let score = (missed <= self.allowed).then(|| Score { cost: self.task.cost(&state), missed });
+        let score = (missed <= self.allowed).then_some(Score { cost, missed });
         self.known.insert(counts.to_vec(), score);
         score
     }
@@ -261,6 +275,7 @@ impl<'a> Judge<'a> {
             self.left = self.left.saturating_sub(1);
             self.base_missed.push(state.missed);
         }
+        self.task.close(&mut state);
         if let Some(last) = self.base_missed.last_mut() {
             // Those that never finish have missed in the end.
             *last = self.offered - state.within;

@@ -10,8 +10,7 @@
 //! | how cheap could any plan be? | [`Task::fluid_lower_bound`]: work over capacity |
 //! | how good could a policy be that sees only the past? | the plan [`Plan::delayed`] by start-up and one tick, judged |
 //!
-//! The goal counts all offered requests; one that is unfinished at the horizon or was refused has missed. So leave some time between the
-//! last arrival and the horizon, or the last requests count as missed whatever the plan.
+//! The goal counts all offered requests; one that is unfinished at the end of the grace after the horizon, or was refused, has missed.
 //!
 //! - `judge`: simulates candidates, and only the part that differs from the last one.
 //! - `search`: the local search.
@@ -60,8 +59,10 @@ pub struct RoleLimits {
 pub struct Task<'a> {
     /// In order of arrival.
     pub requests: &'a [Request],
-    /// When counting ends. What comes later is not offered.
+    /// When scaling and paying end. What comes later is not offered.
     pub horizon: Duration,
+    /// How long requests may go on after the horizon. With none, the last ones have missed whatever the plan.
+    pub grace: Duration,
     /// Counts may change at its multiples. Zero counts as the whole horizon.
     pub interval: Duration,
     /// The servers. Their numbers at the start are those of the plan.

@@ -44,6 +44,7 @@ fn task(trace: &Trace, fleet: FleetSettings, max: u32, interval: u64, tail: u64)
     Task {
         requests: &trace.requests,
         horizon: trace.length + Duration::from_secs(tail),
+        grace: Duration::ZERO,
         interval: Duration::from_secs(interval),
         fleet,
         goal: Goal { ttft: Seconds(2.0), itl: Seconds(0.06), attainment: Ratio(0.95) },
@@ -150,6 +151,24 @@ fn a_delayed_plan_holds_its_first_count_longer() {
     assert_eq!([0, 59, 60, 1000].map(|seconds| at(&plan, seconds)), [2, 2, 5, 5]);
     assert_eq!([0, 74, 75, 1000].map(|seconds| at(&late, seconds)), [2, 2, 5, 5]);
     assert_eq!(plan.target(Role::Prefill, Duration::ZERO), Replicas(0));
+}
+
+#[test]
+fn the_grace_lets_the_last_requests_end_and_costs_nothing() {
+    let trace = trace(&format!("steady?rate=2&duration=60s&{LENGTHS}"), 1);
+    let strict = task(&trace, fleet(true, 10), 3, 20, 0);
+    let lenient = Task { grace: Duration::from_secs(30), ..strict.clone() };
+    let plan = Plan { interval: Duration::from_secs(20), delay: Duration::ZERO, counts: constant(&strict, 3) };
+    let (one, other) = (strict.judge(&plan), lenient.judge(&plan));
+    assert_eq!((one.gpu_time, one.offered), (other.gpu_time, other.offered));
+    assert!(one.within < other.within, "{one:?} {other:?}");
+    assert_eq!(other.within, other.offered);
+    // Work that may be done in the grace is no reason to pay for replicas.
+    assert!(lenient.fluid_lower_bound() <= lenient.solve(&Effort::default()).unwrap().verdict.gpu_time);
+}
+
+fn constant(task: &Task<'_>, count: u32) -> BTreeMap<Role, Vec<Replicas>> {
+    task.roles().iter().map(|(role, _)| (*role, vec![Replicas(count)])).collect()
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! Which servers does a configuration describe? The simulated fleet, its prices, and the counts that a load may need.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use super::{Load, Scenario, need};
+use crate::planner::input::{CapacityModel, Limits, ModelPolicy};
+use crate::planner::model::envelope::Envelope;
+use crate::planner::propose::envelope::gpus_of;
+use crate::simulator::fit::{Fit, Measurements, fit};
+use crate::simulator::fleet::{FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
+use crate::simulator::trace::Trace;
+use crate::simulator::workload::Request;
+use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+
+/// Requests in the batch of a decode replica: vLLM's default on large GPUs is more than any measured profile reaches.
+const MAX_REQUESTS: u32 = 1024;
+/// Span over which the load at the start and at the peak is averaged.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What neither the configuration nor the trace says of the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorldSettings {
+    /// From the request for a replica to its readiness.
+    pub startup: Duration,
+    /// From the end of prefill to the arrival of the KV cache at a decode replica.
+    pub hand_over: Duration,
+    /// Share of each prompt that is in memory already, in 0..1.
+    pub prefix_hits: Ratio,
+    /// How routers choose.
+    pub routing: Routing,
+    /// The same seed gives the same result.
+    pub seed: u64,
+}
+
+/// The simulated servers and their traffic.
+#[derive(Clone, Debug)]
+pub struct World<'a> {
+    /// What every policy is judged on.
+    pub scenario: Scenario<'a>,
+    /// What one replica can do.
+    pub envelope: &'a Envelope,
+    /// How far the simulated replicas are from that.
+    pub fit: Fit,
+    /// The mean load.
+    pub mean: Load,
+    /// The operator's limits.
+    pub limits: BTreeMap<Role, Limits>,
+    /// The limits of a search: at most the counts for twice the busiest minute, since more are never needed.
+    pub search: BTreeMap<Role, Limits>,
+}
+
+impl<'a> World<'a> {
+    /// The servers of that policy's profile under that traffic. They begin with the counts for the first minute.
+    pub fn new(policy: &'a ModelPolicy, trace: &'a Trace, settings: &WorldSettings) -> Self {
+        let CapacityModel::Envelope(envelope) = &policy.capacity;
+        let profile = envelope.document();
+        // The longest measured prompt was computed in one piece as far as anyone knows; `as` saturates.
+        let chunk = profile.prefill.isl.last().map_or(1, |tokens| tokens.round() as u32).max(1);
+        let fit = fit(&Measurements::of_profile(profile, chunk));
+        let gpus: BTreeMap<Role, u32> = policy.pools.iter().map(|pool| (pool.role, gpus_of(pool, envelope))).collect();
+        let limits: BTreeMap<Role, Limits> = policy.pools.iter().map(|pool| (pool.role, pool.limits)).collect();
+        let (ttft, itl) = (Seconds(policy.slo.ttft.get()), Seconds(policy.slo.itl.get()));
+        let mean = load_of(&trace.requests, trace.length);
+        let minutes = minutes(&trace.requests);
+        let rates = minutes.iter().map(|requests| load_of(requests, MINUTE).rate);
+        let peak = rates.fold(RequestsPerSecond(0.0), |a, b| if b > a { b } else { a });
+        let first = minutes.first().map_or(mean, |requests| load_of(requests, MINUTE.min(trace.length)));
+        let counts = |rate| {
+            let within = |(role, count)| (role, limits.get(&role).map_or(count, |limits: &Limits| limits.clamp(count)));
+            need(envelope, &gpus, itl, Load { rate, ..mean }).into_iter().map(within).collect::<BTreeMap<Role, Replicas>>()
+        };
+        let start = counts(first.rate);
+        let most = counts(RequestsPerSecond(2.0 * peak.get()));
+        let search = limits.iter().filter_map(|(&role, limits)| Some((role, Limits::new(limits.min(), *most.get(&role)?)?))).collect();
+        let pool = |role, max_requests| {
+            let kv_tokens = profile.decode.max_kv_tokens as u64;
+            let replica = ReplicaSettings { costs: fit.costs(role), kv_tokens, max_requests, max_batched_tokens: chunk };
+            PoolSettings { replicas: start.get(&role).copied().unwrap_or(Replicas(1)), replica }
+        };
+        let fleet = FleetSettings {
+            // One prompt at a time, as profiles measure them.
+            layout: Layout::Disaggregated { prefill: pool(Role::Prefill, 1), decode: pool(Role::Decode, MAX_REQUESTS) },
+            routing: settings.routing,
+            startup: settings.startup,
+            hand_over: settings.hand_over,
+            prefix_hits: settings.prefix_hits,
+            routers: NonZeroUsize::MIN,
+            seed: settings.seed,
+        };
+        let scenario = Scenario { requests: &trace.requests, length: trace.length, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
+        Self { scenario, envelope, fit, mean, limits, search }
+    }
+}
+
+/// The requests of each minute, up to the last one that has some.
+fn minutes(requests: &[Request]) -> Vec<&[Request]> {
+    let minute = |request: &Request| request.at.as_secs() / MINUTE.as_secs();
+    let mut parts: Vec<&[Request]> = requests.chunk_by(|a, b| minute(a) == minute(b)).collect();
+    if requests.first().is_some_and(|first| minute(first) > 0) {
+        parts.insert(0, &[]);
+    }
+    parts
+}
+
+/// The mean load over a span; that of nothing is nothing.
+fn load_of(requests: &[Request], span: Duration) -> Load {
+    let mean = |length: fn(&Request) -> u32| {
+        let sum: u64 = requests.iter().map(|request| u64::from(length(request))).sum();
+        Tokens(sum as f64 / requests.len().max(1) as f64)
+    };
+    let seconds = span.as_secs_f64();
+    let rate = RequestsPerSecond(if seconds > 0.0 { requests.len() as f64 / seconds } else { 0.0 });
+    Load { rate, input: mean(|request| request.input), output: mean(|request| request.output) }
+}
