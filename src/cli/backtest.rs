@@ -39,10 +39,13 @@ pub struct BacktestArgs {
     #[arg(long, default_value_t = 1.0)]
     pub scale: f64,
     /// From the request for a replica to its readiness; a bare number is seconds
-    #[arg(long, default_value = "60s", value_parser = config::parse_seconds_flag)]
+    #[arg(long, default_value = "60s", value_parser = config::parse_delay_flag)]
     pub startup: Duration,
+    /// What happens before is played and not judged: neither requests nor cost
+    #[arg(long, default_value = "0s", value_parser = config::parse_delay_flag)]
+    pub warm_up: Duration,
     /// From the end of prefill to the arrival of the KV cache at a decode replica
-    #[arg(long, default_value = "0s", value_parser = config::parse_seconds_flag)]
+    #[arg(long, default_value = "0s", value_parser = config::parse_delay_flag)]
     pub hand_over: Duration,
     /// Share of each prompt that is in memory already and is not computed, from 0 to 1
     #[arg(long, default_value_t = 0.0, value_parser = share)]
@@ -98,6 +101,7 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     let settings = WorldSettings {
         startup: args.startup,
         hand_over: args.hand_over,
+        warm_up: args.warm_up,
         prefix_hits: Ratio(args.prefix_hits),
         routing: match args.routing {
             RoutingFlag::LeastWork => Routing::LeastWork,
@@ -105,6 +109,9 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
         },
         seed: args.seed,
     };
+    if args.warm_up >= trace.length {
+        return Err(Failure::Usage(format!("--warm-up: expected less than the length of the trace, {:.0} s", trace.length.as_secs_f64())));
+    }
     let world = World::new(first, &trace, &settings);
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
     let comparison = Comparison::of(&world, traffic, &configurations, args.baselines);

@@ -41,7 +41,7 @@ pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;
 pub use problem::Problem;
 pub use reference::render as reference;
-pub use scalar::{parse_millis_flag, parse_seconds_flag};
+pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
 pub use tree::SourceText;
 
 use crate::engines::Engine;

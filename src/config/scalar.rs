@@ -38,6 +38,14 @@ pub fn parse_seconds_flag(text: &str) -> Result<Duration, String> {
     bare_or_span(text, 1.0, "seconds, or a duration such as 3m")
 }
 
+/// The same, of a delay: it may be zero.
+pub fn parse_delay_flag(text: &str) -> Result<Duration, String> {
+    if text.trim().parse() == Ok(0.0) || humantime::parse_duration(text.trim()).is_ok_and(|delay| delay.is_zero()) {
+        return Ok(Duration::ZERO);
+    }
+    parse_seconds_flag(text)
+}
+
 fn bare_or_span(text: &str, unit: f64, expected: &str) -> Result<Duration, String> {
     let refused = || format!("expected a number of {expected}, got {text:?}");
     match text.trim().parse::<f64>() {

@@ -20,7 +20,7 @@ use super::pool::Pool;
 pub use super::pool::ReplicaId;
 use super::random::Random;
 pub use super::replica::ReplicaSettings;
-use super::replica::{Left, Replica, Sequence};
+use super::replica::{Left, Replica, Sequence, kv_tokens};
 use super::workload::Request;
 use crate::engines::render::vllm::VllmPage;
 use crate::engines::render::{InferaPage, InferaSeries, infera_edges};
@@ -216,12 +216,17 @@ impl Fleet {
             cached,
             output: request.output.max(1),
         };
-        if self.pools.keys().any(|&role| sequence.kv_tokens(role) > self.kv_limit(role)) {
+        if !self.holds(&request) {
             self.truth.refused += 1;
             return;
         }
         self.routers[sequence.router].in_flight += 1;
         self.dispatch(self.entry, sequence);
+    }
+
+    /// Whether replicas are large enough for a request; others are turned away.
+    pub fn holds(&self, request: &Request) -> bool {
+        self.pools.keys().all(|&role| kv_tokens(request.input.max(1), request.output.max(1), role) <= self.kv_limit(role))
     }
 
     /// Scales a pool. New replicas are ready after the start-up; those given up finish their requests.

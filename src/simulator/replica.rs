@@ -62,8 +62,13 @@ pub(super) struct Sequence {
 impl Sequence {
     /// KV tokens that it occupies at its end on a replica of that role.
     pub fn kv_tokens(&self, role: Role) -> u64 {
-        u64::from(self.input) + if role == Role::Prefill { 1 } else { u64::from(self.output) }
+        kv_tokens(self.input, self.output, role)
     }
+}
+
+/// KV tokens that a request occupies at its end on a replica of that role.
+pub(super) fn kv_tokens(input: u32, output: u32, role: Role) -> u64 {
+    u64::from(input) + if role == Role::Prefill { 1 } else { u64::from(output) }
 }
 
 /// A prompt that is being computed.

@@ -29,6 +29,8 @@ pub struct Comparison {
     pub trace: Traffic,
     /// From the request for a replica to its readiness.
     pub startup_seconds: Seconds,
+    /// What happened before was not judged.
+    pub warm_up_seconds: Seconds,
     /// The objectives that all are judged by.
     pub objectives: Objectives,
     /// How far the simulated servers are from the profile.
@@ -115,6 +117,7 @@ impl Comparison {
         let mut comparison = Self {
             trace,
             startup_seconds: scenario.fleet.startup.into(),
+            warm_up_seconds: scenario.warm_up.into(),
             objectives: Objectives { ttft_seconds: scenario.ttft, itl_seconds: scenario.itl },
             fit_error: FitErrors {
                 prefill_mean: world.fit.prefill_error.mean,

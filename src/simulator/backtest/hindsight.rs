@@ -94,6 +94,7 @@ fn task<'a>(scenario: &Scenario<'a>, limits: &BTreeMap<Role, Limits>, goal: Rati
     Task {
         requests: scenario.requests,
         horizon: scenario.length,
+        judged_from: scenario.warm_up,
         grace: GRACE,
         interval: interval(scenario),
         fleet: scenario.fleet,

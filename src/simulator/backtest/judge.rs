@@ -23,6 +23,8 @@ struct Window {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Moves {
+    /// Replica time before the judgement begins.
+    unpaid: Duration,
     target: Replicas,
     last: Option<(Duration, Ordering)>,
     scaling: Scaling,
@@ -33,6 +35,9 @@ struct Moves {
 pub(super) struct Judge<'a> {
     scenario: &'a Scenario<'a>,
     windows: Vec<Window>,
+    refused: u64,
+    /// Whether the warm-up is over.
+    judging: bool,
     ttft: Vec<f64>,
     itl: Vec<f64>,
     moves: BTreeMap<Role, Moves>,
@@ -44,10 +49,15 @@ pub(super) struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     pub fn new(scenario: &'a Scenario<'a>, fleet: &Fleet) -> Self {
-        let count = usize::try_from(scenario.length.as_nanos().div_ceil(WINDOW.as_nanos())).unwrap_or(usize::MAX).max(1);
+        let judged = scenario.length.saturating_sub(scenario.warm_up);
+        let count = usize::try_from(judged.as_nanos().div_ceil(WINDOW.as_nanos())).unwrap_or(usize::MAX).max(1);
         let mut windows = vec![Window::default(); count];
+        let mut refused = 0;
         for request in scenario.requests {
-            windows[window_of(request.at, count)].offered += 1;
+            if let Some(since) = request.at.checked_sub(scenario.warm_up) {
+                windows[window_of(since, count)].offered += 1;
+                refused += u64::from(!fleet.holds(request));
+            }
         }
         let moves = |role| {
             let target = fleet.ready(role);
@@ -55,17 +65,27 @@ impl<'a> Judge<'a> {
         };
         let moves = fleet.roles().map(moves).collect();
         let (ttft, itl) = (Vec::new(), Vec::new());
-        Self { scenario, windows, ttft, itl, moves, seen: (Duration::ZERO, 0), decisions: Vec::new(), series: Vec::new() }
+        let judging = scenario.warm_up.is_zero();
+        Self { scenario, windows, refused, judging, ttft, itl, moves, seen: (Duration::ZERO, 0), decisions: Vec::new(), series: Vec::new() }
     }
 
     /// Notes a tick: what ended in it, and the fleet after the answer.
     pub fn tick(&mut self, now: Duration, fleet: &Fleet, finished: &[Finished], answer: &Answer) {
         self.take(finished);
+        let begins = !self.judging && now >= self.scenario.warm_up;
+        self.judging |= begins;
         let mut replicas = BTreeMap::new();
         for (&role, moves) in &mut self.moves {
             let ready = fleet.ready(role);
             let target = Replicas(ready.0 + fleet.starting(role).0);
             moves.note(now, target, Replicas(target.0 + fleet.draining(role).0));
+            if begins {
+                moves.unpaid = fleet.replica_time(role);
+            }
+            if begins || !self.judging {
+                // Moves count from the next tick on.
+                moves.scaling = Scaling { peak: target, ..Scaling::default() };
+            }
             replicas.insert(role, Counts { recommended: target, ready });
         }
         self.decide(now, &replicas, answer);
@@ -101,10 +121,11 @@ impl<'a> Judge<'a> {
     fn take(&mut self, finished: &[Finished]) {
         let count = self.windows.len();
         for request in finished {
+            let Some(since) = request.arrived.checked_sub(self.scenario.warm_up) else { continue };
             self.ttft.push(request.ttft.as_secs_f64());
             self.itl.extend(request.itl.map(|itl| itl.as_secs_f64()));
             if request.within(self.scenario.ttft, self.scenario.itl) {
-                self.windows[window_of(request.arrived, count)].within += 1;
+                self.windows[window_of(since, count)].within += 1;
             }
         }
     }
@@ -113,28 +134,30 @@ impl<'a> Judge<'a> {
     pub fn paid(&mut self, fleet: &Fleet) {
         for (&role, moves) in &mut self.moves {
             let gpus = f64::from(self.scenario.gpus_of(role));
-            moves.scaling.gpu_hours = fleet.replica_time(role).as_secs_f64() / 3600.0 * gpus;
+            moves.scaling.gpu_hours = fleet.replica_time(role).saturating_sub(moves.unpaid).as_secs_f64() / 3600.0 * gpus;
         }
     }
 
-    pub fn finish(mut self, policy: String, fleet: &Fleet, finished: &[Finished]) -> Outcome {
+    pub fn finish(mut self, policy: String, finished: &[Finished]) -> Outcome {
         self.take(finished);
-        let truth = fleet.truth();
+        let offered = self.windows.iter().map(|window| window.offered).sum::<u64>();
         let within = self.windows.iter().map(|window| window.within).sum::<u64>();
-        let (violation, longest_violation) = violations(&self.windows, self.scenario.length);
+        let completed = self.ttft.len() as u64;
+        let judged = self.scenario.length.saturating_sub(self.scenario.warm_up);
+        let (violation, longest_violation) = violations(&self.windows, judged);
         let roles: BTreeMap<Role, Scaling> = self.moves.iter().map(|(&role, moves)| (role, moves.scaling)).collect();
         Outcome {
             policy,
-            offered: truth.offered,
-            completed: truth.completed,
-            refused: truth.refused,
-            unfinished: truth.offered - truth.completed - truth.refused,
+            offered,
+            completed,
+            refused: self.refused,
+            unfinished: offered - completed - self.refused,
             within,
-            attainment: share(within, truth.offered),
+            attainment: share(within, offered),
             ttft: Spread::of(self.ttft),
             itl: Spread::of(self.itl),
             gpu_hours: roles.values().map(|scaling| scaling.gpu_hours).sum(),
-            hours: self.scenario.length.as_secs_f64() / 3600.0,
+            hours: judged.as_secs_f64() / 3600.0,
             roles,
             violation: violation.into(),
             longest_violation: longest_violation.into(),

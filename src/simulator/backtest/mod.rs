@@ -62,6 +62,8 @@ pub struct Scenario<'a> {
     pub requests: &'a [Request],
     /// How long it lasts; later requests are offered all the same and judged with the last window.
     pub length: Duration,
+    /// What happens before is not judged: requests that arrive in it, counts, cost.
+    pub warm_up: Duration,
     /// The servers, with the counts at the start.
     pub fleet: FleetSettings,
     /// GPUs of one replica; a role that is not listed has one.
@@ -107,7 +109,7 @@ pub fn out_of_reach(scenario: &Scenario<'_>) -> u64 {
         let cached = (f64::from(request.input) * scenario.fleet.prefix_hits.get()) as u32;
         entry.costs.of(&Work::prompt(request.input, cached, entry.max_batched_tokens)) > scenario.ttft
     };
-    scenario.requests.iter().filter(alone).count() as u64
+    scenario.requests.iter().filter(|request| request.at >= scenario.warm_up).filter(alone).count() as u64
 }
 
 /// Plays the whole load to the fleet under the policy.
@@ -130,5 +132,5 @@ pub fn run(scenario: &Scenario<'_>, policy: &mut dyn Policy) -> Outcome {
     judge.paid(&simulation.fleet);
     simulation.advance_to(scenario.length + GRACE);
     let finished = simulation.fleet.take_finished();
-    judge.finish(policy.name(), &simulation.fleet, &finished)
+    judge.finish(policy.name(), &finished)
 }

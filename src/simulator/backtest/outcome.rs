@@ -13,7 +13,7 @@ use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds};
 pub struct Outcome {
     /// The policy's name.
     pub policy: String,
-    /// Requests that arrived.
+    /// Requests that arrived after the warm-up; all that follows is of these.
     pub offered: u64,
     /// Requests that got their last token.
     pub completed: u64,
@@ -29,9 +29,9 @@ pub struct Outcome {
     pub ttft: Option<Spread>,
     /// Mean token spacings of completed requests; `None` if none had a second token.
     pub itl: Option<Spread>,
-    /// GPU time until the end of the trace, from the request for each replica to its release, hours.
+    /// GPU time from the request for each replica to its release, from the end of the warm-up to the end of the trace, hours.
     pub gpu_hours: f64,
-    /// Length of the trace, hours.
+    /// Length of the trace after the warm-up, hours.
     pub hours: f64,
     /// What was scaled.
     pub roles: BTreeMap<Role, Scaling>,
@@ -41,7 +41,7 @@ pub struct Outcome {
     pub longest_violation: Seconds,
     /// The counts at the start, and each change of a count or of the planner's reason.
     pub decisions: Vec<Decision>,
-    /// One point a tick.
+    /// One point a tick, from the start on.
     pub series: Vec<Point>,
 }
 

@@ -63,6 +63,7 @@ fn scenario_of(trace: &Trace) -> Scenario<'_> {
     Scenario {
         requests: &trace.requests,
         length: trace.length,
+        warm_up: Duration::ZERO,
         fleet: scenario::fleet(Duration::from_secs(30), 1),
         gpus: BTreeMap::new(),
         ttft: Seconds(1.5),
@@ -111,6 +112,25 @@ fn ample_constant_counts_meet_every_objective_and_are_paid_in_full() {
     assert_eq!((outcome.attainment, outcome.unfinished, outcome.violation), (Ratio(1.0), 0, Seconds(0.0)));
     assert!((outcome.gpu_hours - 24.0 / 3.0).abs() < 1e-9, "{}", outcome.gpu_hours);
     assert!(outcome.roles.values().all(|role| role.ups + role.downs == 0 && role.peak == Replicas(12)));
+}
+
+#[test]
+fn the_warm_up_is_played_and_not_judged() {
+    let trace = steady();
+    let whole = scenario_of(&trace).starting_with(&counts(1, 1));
+    let late = Scenario { warm_up: Duration::from_secs(600), ..whole.clone() };
+    let mut start = Planner::new("a", &model());
+    let (all, rest) = (run(&whole, &mut start.clone()), run(&late, &mut start));
+    let arrived = trace.requests.iter().filter(|request| request.at >= late.warm_up).count() as u64;
+    assert_eq!(rest.offered, arrived);
+    assert_eq!(rest.offered, rest.completed + rest.refused + rest.unfinished);
+    assert_eq!((&all.series, &all.decisions), (&rest.series, &rest.decisions));
+    assert!(rest.attainment > all.attainment && rest.violation.get() <= 600.0, "{:?} {:?}", all.attainment, rest.attainment);
+    assert!(rest.gpu_hours < all.gpu_hours && rest.hours == all.hours / 2.0);
+    // Ten minutes of six replicas.
+    let counts = counts(4, 2);
+    let still = run(&late.starting_with(&counts), &mut Static(counts));
+    assert!((still.gpu_hours - 1.0).abs() < 1e-9, "{}", still.gpu_hours);
 }
 
 #[test]

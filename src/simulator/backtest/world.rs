@@ -28,6 +28,8 @@ pub struct WorldSettings {
     pub hand_over: Duration,
     /// Share of each prompt that is in memory already, in 0..1.
     pub prefix_hits: Ratio,
+    /// What happens before is not judged.
+    pub warm_up: Duration,
     /// How routers choose.
     pub routing: Routing,
     /// The same seed gives the same result.
@@ -89,7 +91,11 @@ impl<'a> World<'a> {
             routers: NonZeroUsize::MIN,
             seed: settings.seed,
         };
-        let scenario = Scenario { requests: &trace.requests, length: trace.length, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
+        // A whole number of ticks, so that all begin to be judged at the same moment.
+        let ticks = settings.warm_up.as_nanos().div_ceil(policy.scrape_interval.as_nanos().max(1));
+        let warm_up = policy.scrape_interval.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
+        let scenario =
+            Scenario { requests: &trace.requests, length: trace.length, warm_up, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
         Self { scenario, envelope, fit, mean, limits, search }
     }
 }

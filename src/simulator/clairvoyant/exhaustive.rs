@@ -3,8 +3,6 @@
 //! Plans with a common beginning share its simulation. A branch is cut when it has missed too many requests, or when it costs more than the
 //! best plan even if all that follows is at its minimum; neither can hide the best.
 
-use std::time::Duration;
-
 use super::judge::{Counts, Score, State};
 use super::{Plan, RoleLimits, Task, Verdict};
 use crate::units::{Replicas, Role};
@@ -71,7 +69,7 @@ impl Walk<'_> {
 
     /// GPU time in nanoseconds that any plan costs after that interval.
     fn least_after(&self, interval: usize) -> u128 {
-        let rest: Duration = self.task.horizon.saturating_sub(self.task.end_of(interval));
+        let rest = self.task.horizon.saturating_sub(self.task.end_of(interval).max(self.task.judged_from));
         let gpus = |(_, limits): &(Role, RoleLimits)| u128::from(limits.min.0) * u128::from(limits.gpus);
         rest.as_nanos() * self.roles.iter().map(gpus).sum::<u128>()
     }

@@ -38,7 +38,7 @@ struct Needs {
 impl Task<'_> {
     /// GPU time below which no plan meets the goal.
     pub fn fluid_lower_bound(&self) -> Duration {
-        let offered = self.requests.iter().filter(|request| request.at <= self.horizon);
+        let offered = self.requests.iter().filter(|request| (self.judged_from..=self.horizon).contains(&request.at));
         let served: Vec<&Request> = offered.filter(|request| self.is_served(request) && self.must_be_paid(request)).collect();
         let may_miss = usize::try_from(self.allowed()).unwrap_or(usize::MAX);
         let role_seconds = |role| {
@@ -51,7 +51,7 @@ impl Task<'_> {
             (0..WAYS).map(by_way).fold(0.0, f64::max)
         };
         let gpu_seconds = self.roles().into_iter().map(|(role, limits)| {
-            let idle = limits.min.as_f64() * self.horizon.as_secs_f64();
+            let idle = limits.min.as_f64() * self.horizon.saturating_sub(self.judged_from).as_secs_f64();
             role_seconds(role).max(idle) * f64::from(limits.gpus)
         });
         Duration::try_from_secs_f64(gpu_seconds.sum()).unwrap_or(Duration::MAX)

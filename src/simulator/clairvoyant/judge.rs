@@ -33,6 +33,8 @@ pub(super) struct State {
     next: usize,
     within: u64,
     missed: u64,
+    /// The cost before the judgement begins.
+    unpaid: u128,
 }
 
 /// The settings with other counts at the start.
@@ -79,7 +81,9 @@ impl Task<'_> {
 
     /// Requests that are offered.
     pub(super) fn offered(&self) -> u64 {
-        self.requests.partition_point(|request| request.at <= self.horizon) as u64
+        let before = |at: Duration| self.requests.partition_point(|request| request.at < at);
+        let all = self.requests.partition_point(|request| request.at <= self.horizon);
+        all.saturating_sub(before(self.judged_from)) as u64
     }
 
     /// Requests that may miss.
@@ -91,7 +95,7 @@ impl Task<'_> {
     }
 
     pub(super) fn begin(&self, count: impl Fn(Role) -> u32) -> State {
-        State { fleet: Fleet::new(with_counts(self.fleet, count)), next: 0, within: 0, missed: 0 }
+        State { fleet: Fleet::new(with_counts(self.fleet, count)), next: 0, within: 0, missed: 0, unpaid: 0 }
     }
 
     /// Sets the targets and lets time run to `until`.
@@ -99,6 +103,14 @@ impl Task<'_> {
         for (role, _) in self.roles() {
             state.fleet.set_target(role, target(role));
         }
+        if state.fleet.now() < self.judged_from && self.judged_from <= until {
+            self.play(state, self.judged_from);
+            state.unpaid = self.replica_cost(state);
+        }
+        self.play(state, until);
+    }
+
+    fn play(&self, state: &mut State, until: Duration) {
         while let Some(&request) = self.requests.get(state.next).filter(|request| request.at <= until) {
             state.fleet.offer(request);
             state.next += 1;
@@ -116,12 +128,16 @@ impl Task<'_> {
     }
 
     fn count(&self, state: &mut State) {
-        for finished in state.fleet.take_finished() {
+        for finished in state.fleet.take_finished().into_iter().filter(|finished| finished.arrived >= self.judged_from) {
             if finished.within(self.goal.ttft, self.goal.itl) { state.within += 1 } else { state.missed += 1 }
         }
     }
 
     pub(super) fn cost(&self, state: &State) -> u128 {
+        self.replica_cost(state) - state.unpaid
+    }
+
+    fn replica_cost(&self, state: &State) -> u128 {
         self.roles().iter().map(|(role, limits)| state.fleet.replica_time(*role).as_nanos() * u128::from(limits.gpus)).sum()
     }
 

@@ -61,6 +61,8 @@ pub struct Task<'a> {
     pub requests: &'a [Request],
     /// When scaling and paying end. What comes later is not offered.
     pub horizon: Duration,
+    /// When counting and paying begin; requests that arrive before are served and not judged.
+    pub judged_from: Duration,
     /// How long requests may go on after the horizon. With none, the last ones have missed whatever the plan.
     pub grace: Duration,
     /// Counts may change at its multiples. Zero counts as the whole horizon.
@@ -111,11 +113,11 @@ impl Plan {
 /// What the simulation of a plan found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Requests that arrived before the horizon.
+    /// Requests that arrived from the beginning of the judgement to the horizon.
     pub offered: u64,
     /// Requests that met both objectives.
     pub within: u64,
-    /// GPU time from the request for each replica to its release, at most to the horizon.
+    /// GPU time from the request for each replica to its release, in the time that is judged.
     pub gpu_time: Duration,
     /// Whether the goal is met.
     pub met: bool,

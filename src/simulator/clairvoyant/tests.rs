@@ -44,6 +44,7 @@ fn task(trace: &Trace, fleet: FleetSettings, max: u32, interval: u64, tail: u64)
     Task {
         requests: &trace.requests,
         horizon: trace.length + Duration::from_secs(tail),
+        judged_from: Duration::ZERO,
         grace: Duration::ZERO,
         interval: Duration::from_secs(interval),
         fleet,
@@ -165,6 +166,21 @@ fn the_grace_lets_the_last_requests_end_and_costs_nothing() {
     assert_eq!(other.within, other.offered);
     // Work that may be done in the grace is no reason to pay for replicas.
     assert!(lenient.fluid_lower_bound() <= lenient.solve(&Effort::default()).unwrap().verdict.gpu_time);
+}
+
+#[test]
+fn what_comes_before_the_judgement_costs_nothing_and_counts_for_nothing() {
+    let trace = trace(&format!("steady?rate=2&duration=80s&{LENGTHS}"), 1);
+    let whole = task(&trace, fleet(true, 10), 3, 20, 20);
+    let late = Task { judged_from: Duration::from_secs(50), ..whole.clone() };
+    let plan = Plan { interval: Duration::from_secs(20), delay: Duration::ZERO, counts: constant(&whole, 2) };
+    let (all, rest) = (whole.judge(&plan), late.judge(&plan));
+    // Two replicas of one GPU and two of two.
+    assert_eq!(all.gpu_time - rest.gpu_time, Duration::from_secs(50 * 6));
+    assert_eq!(rest.offered, trace.requests.iter().filter(|request| request.at >= late.judged_from).count() as u64);
+    let solution = late.solve(&Effort::default()).unwrap();
+    assert!(late.fluid_lower_bound() <= solution.verdict.gpu_time);
+    assert_eq!(late.judge(&solution.plan), solution.verdict);
 }
 
 fn constant(task: &Task<'_>, count: u32) -> BTreeMap<Role, Vec<Replicas>> {
