@@ -87,7 +87,9 @@ pub fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    start_logging(cli.log_format);
+    // The demonstration tells on standard output what it does, and there is a recommendation every few seconds.
+    let level = if matches!(cli.command, Command::Demo(_)) { "warn" } else { "info" };
+    start_logging(cli.log_format, level);
     let result = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(&args),
@@ -120,8 +122,8 @@ fn report(failure: &Failure) -> ExitCode {
     }
 }
 
-fn start_logging(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+fn start_logging(format: LogFormat, level: &str) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     // Colours are for terminals; in a file or a log collector they are noise between a key and its value.
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);

@@ -129,7 +129,7 @@ pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
         let folder = std::env::temp_dir().join(format!("inference-planner-demo-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
         let (keep, kept) = oneshot::channel();
-        let result = demo::run(options, |config| start_beside(config, folder.clone(), keep)).await;
+        let result = demo::run(options, &folder, |config| start_beside(config, keep)).await;
         if let Ok(running) = kept.await {
             running.stop().await?;
         }
@@ -140,10 +140,7 @@ pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn start_beside(config: demo::DemoConfig, folder: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
-    let file = folder.join("config.yaml");
-    std::fs::write(&file, config.yaml).context("write the demonstration's configuration")?;
-    std::fs::write(folder.join(demo::PROFILE_FILE), config.profile_json).context("write the demonstration's profile")?;
+async fn start_beside(file: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
     let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()));
     let loaded = loader().map_err(|problems| {
         anyhow::anyhow!(

@@ -361,6 +361,11 @@ impl Fleet {
         self.serving_replicas(role).map(|(id, _)| id)
     }
 
+    /// The replicas of a role that take requests, oldest first: those that answer without those that drain.
+    pub fn taking_requests(&self, role: Role) -> impl Iterator<Item = ReplicaId> {
+        self.pools.get(&role).into_iter().flat_map(Pool::all_ready)
+    }
+
     fn serving_replicas(&self, role: Role) -> impl Iterator<Item = (ReplicaId, &Replica)> {
         self.pools.get(&role).into_iter().flat_map(Pool::all_serving)
     }

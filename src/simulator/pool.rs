@@ -158,6 +158,11 @@ impl<S: Server> Pool<S> {
         self.members.iter().filter(|(_, member)| member.state != State::Starting).map(|(&id, member)| (id, &member.server))
     }
 
+    /// The replicas that take requests, oldest first.
+    pub fn all_ready(&self) -> impl Iterator<Item = ReplicaId> {
+        self.members.iter().filter(|(_, member)| member.state == State::Ready).map(|(&id, _)| id)
+    }
+
     /// All replicas that are not released.
     pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut S> {
         self.members.values_mut().map(|member| &mut member.server)

@@ -43,6 +43,16 @@ pub enum Shape {
         /// Where in the period, counted from a valley, the simulation starts.
         start: Duration,
     },
+    /// A broken line that repeats itself, as the traffic of a day does.
+    Daily {
+        /// Part of the period, in 0..1 and rising, and the rate there. Between two points, and from the last one round to the first, the
+        /// rate moves evenly. Without points it is 0.
+        points: &'static [(Ratio, RequestsPerSecond)],
+        /// Length of a day.
+        period: Duration,
+        /// Where in the day the simulation starts.
+        start: Duration,
+    },
 }
 
 impl Shape {
@@ -56,6 +66,10 @@ impl Shape {
                 let share = (1.0 - (TAU * turns).cos()) / 2.0;
                 RequestsPerSecond(low.get() + (high.get() - low.get()) * share)
             }
+            Self::Daily { points, period, start } => {
+                let turns = if period.is_zero() { 0.0 } else { (at + start).as_secs_f64() / period.as_secs_f64() };
+                RequestsPerSecond(on_closed_line(points, turns.fract()))
+            }
         }
     }
 
@@ -64,8 +78,19 @@ impl Shape {
         match *self {
             Self::Steady(rate) => rate.get(),
             Self::Wave { low, high, .. } => low.get().max(high.get()),
+            Self::Daily { points, .. } => points.iter().map(|(_, rate)| rate.get()).fold(0.0, f64::max),
         }
     }
+}
+
+/// The rate at a part of the period.
+fn on_closed_line(points: &[(Ratio, RequestsPerSecond)], at: f64) -> f64 {
+    let (Some(first), Some(last)) = (points.first(), points.last()) else { return 0.0 };
+    let next = points.partition_point(|(part, _)| part.get() <= at);
+    // The line goes on from the last point of the day before to the first of the day after.
+    let (from, rate) = next.checked_sub(1).map_or((last.0.get() - 1.0, last.1), |before| (points[before].0.get(), points[before].1));
+    let (to, later) = points.get(next).map_or((first.0.get() + 1.0, first.1), |&(part, rate)| (part.get(), rate));
+    if to > from { rate.get() + (later.get() - rate.get()) * (at - from) / (to - from) } else { rate.get() }
 }
 
 /// A distribution of lengths.
@@ -172,6 +197,22 @@ mod tests {
         assert_eq!(rate(90), 20.0);
         assert!((rate(180) - 4.0).abs() < 1e-9);
         assert!(wave(0).rate_at(Duration::ZERO).get().is_finite());
+    }
+
+    #[test]
+    fn a_day_joins_its_points_and_goes_round() {
+        const POINTS: [(Ratio, RequestsPerSecond); 3] =
+            [(Ratio(0.25), RequestsPerSecond(4.0)), (Ratio(0.5), RequestsPerSecond(20.0)), (Ratio(0.75), RequestsPerSecond(8.0))];
+        let day = |points, start| Shape::Daily { points, period: Duration::from_secs(240), start: Duration::from_secs(start) };
+        let rate = |start, seconds| day(&POINTS, start).rate_at(Duration::from_secs(seconds)).get();
+        for (seconds, expected) in [(60, 4.0), (90, 12.0), (120, 20.0), (150, 14.0), (180, 8.0), (240, 6.0), (0, 6.0), (330, 12.0)] {
+            assert!((rate(0, seconds) - expected).abs() < 1e-9, "{seconds}: {}", rate(0, seconds));
+        }
+        assert_eq!(rate(60, 60), 20.0);
+        assert_eq!(day(&[], 0).rate_at(Duration::ZERO).get(), 0.0);
+        assert_eq!(day(&POINTS[..1], 0).rate_at(Duration::from_secs(200)).get(), 4.0);
+        let endless = Shape::Daily { points: &POINTS, period: Duration::ZERO, start: Duration::ZERO };
+        assert!(endless.rate_at(Duration::from_secs(1)).get().is_finite());
     }
 
     #[test]
