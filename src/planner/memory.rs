@@ -11,7 +11,7 @@ use super::input::SourceId;
 use super::plan::{
     EnvelopeTrace, Estimates, LatencyRatios, Limit, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step, Warning,
 };
-use super::window::TargetWindow;
+use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, Role, TargetId};
 
 /// What is remembered of one model.
@@ -51,6 +51,9 @@ pub struct SourceMemory {
     pub source: SourceId,
     /// Its targets.
     pub targets: BTreeMap<TargetId, TargetWindow>,
+    /// What targets did in this window that have left the list since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub departed: Vec<Departed>,
 }
 
 /// The outcome of a slow decision.

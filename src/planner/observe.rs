@@ -16,7 +16,8 @@
 //! | one silent, the other now serves 4 | 4 | 6 or less | 0.5 |
 //!
 //! A target counts as covered by the share of the window that its own two samples span, and fully from nine tenths on: one missed round
-//! at an end of a long window says nothing about the fleet.
+//! at an end of a long window says nothing about the fleet. One that came or left during the window is measured against the time in which it
+//! was listed, and what it served counts over the whole window, since others served the rest (`sum.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +26,8 @@ use super::input::{ChangeRule, ItlBasis, ModelInput, ModelPolicy, Reading, Signa
 use super::memory::{Memory, SourceMemory, WindowMemory};
 use super::plan::{Observation, Reason, SourceState, Warning};
 use super::quantile;
-use super::window::{Buckets, Delta, Growth, TargetWindow};
+use super::sum::{Span, Sum};
+use super::window::{Buckets, Delta, Growth};
 use crate::units::{Moment, Positive, Ratio, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
 
 /// From this share of the window on, a target's window counts as whole.
@@ -114,9 +116,10 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
     let mut sources = Vec::new();
     let mut spoiled = None;
     for source in &input.sources {
-        let (state, cause) = take_in_source(memory, source, policy, now);
+        let rule = change_rule(policy, &source.source);
+        let (state, cause) = take_in_source(memory, source, rule, now);
         sources.push(state);
-        if measured.contains(&source.source) {
+        if measured.contains(&source.source) && rule == ChangeRule::SkipWindow {
             spoiled = spoiled.or(cause);
         }
     }
@@ -129,9 +132,7 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
         None => {}
         Some(_) if clock_step.is_some() => begin_window(memory, policy, now, true),
         Some(window) => {
-            if policy.traffic_change == ChangeRule::SkipWindow {
-                window.spoiled = window.spoiled.or(spoiled);
-            }
+            window.spoiled = window.spoiled.or(spoiled);
             due = window.slot != slot;
         }
     }
@@ -147,6 +148,12 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
     Round { blind, due, coverage_good, sources, clock_step }
 }
 
+/// What a changed list or a restart does to the window. The policy's rule is about routers, which come and go seldom; replicas come and go
+/// with every recommendation that is followed, and a window skipped for each of them would make the planner blind whenever it acts.
+fn change_rule(policy: &ModelPolicy, source: &SourceId) -> ChangeRule {
+    if *source == SourceId::Traffic { policy.traffic_change } else { ChangeRule::Tolerate }
+}
+
 /// The longest window that a decision may rest on: two intervals, so that one missed round loses nothing, and some room for late rounds.
 /// A longer one would average over a world that is gone.
 pub fn longest_window(policy: &ModelPolicy) -> Duration {
@@ -155,6 +162,7 @@ pub fn longest_window(policy: &ModelPolicy) -> Duration {
 
 /// Starts the next window at each target's last good sample, if that is not older than one interval.
 pub fn begin_window(memory: &mut Memory, policy: &ModelPolicy, now: Moment, realigned: bool) {
+    memory.sources.iter_mut().for_each(|source| source.departed.clear());
     for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
         target.restart(now.monotonic, policy.interval.div_f64(WHOLE_SHARE));
     }
@@ -177,25 +185,31 @@ fn clock_step(last: Moment, now: Moment) -> Option<ClockStep> {
 }
 
 /// One source's round; also says what spoils the window there.
-fn take_in_source(memory: &mut Memory, input: &SourceInput, policy: &ModelPolicy, now: Moment) -> (SourceState, Option<Reason>) {
+fn take_in_source(memory: &mut Memory, input: &SourceInput, rule: ChangeRule, now: Moment) -> (SourceState, Option<Reason>) {
     let window_started = memory.window.map(|window| window.started);
     let index = memory.sources.iter().position(|known| known.source == input.source);
     let known_before = index.is_some();
-    let mut targets = index.map(|index| memory.sources.swap_remove(index).targets).unwrap_or_default();
+    let known = index.map(|index| memory.sources.swap_remove(index));
+    let (mut targets, mut departed) = known.map(|known| (known.targets, known.departed)).unwrap_or_default();
+    let lifetime_began = window_started.map_or(now.monotonic, |started| started.monotonic);
 
     let listed: BTreeSet<&TargetId> = input.targets.iter().map(|reading| &reading.target).collect();
     let changed = known_before && (listed.len() != targets.len() || !targets.keys().all(|target| listed.contains(target)));
-    targets.retain(|target, _| listed.contains(target));
+    let left = targets.extract_if(.., |target, _| !listed.contains(target));
+    departed.extend(left.filter_map(|(_, target)| target.departs(lifetime_began, now.monotonic)));
 
     let mut state = SourceState { source: input.source.clone(), up: 0, stale: 0, down: 0, resets: Vec::new() };
     for reading in &input.targets {
         let is_new = !targets.contains_key(&reading.target);
         let target = targets.entry(reading.target.clone()).or_default();
+        if is_new && known_before {
+            target.known_from = Some(now.monotonic);
+        }
         match &reading.reading {
             Reading::Sample(sample) => {
                 state.up += 1;
                 let born = age_if_born_inside(sample.process_start, window_started.filter(|_| is_new && known_before), now);
-                if target.record(reading.at, sample, policy.traffic_change, born) {
+                if target.record(reading.at, sample, rule, born) {
                     state.resets.push(reading.target.clone());
                 }
             }
@@ -210,7 +224,7 @@ fn take_in_source(memory: &mut Memory, input: &SourceInput, policy: &ModelPolicy
         (false, false) => Some(Reason::CounterReset),
         (false, true) => None,
     };
-    memory.sources.push(SourceMemory { source: input.source.clone(), targets });
+    memory.sources.push(SourceMemory { source: input.source.clone(), targets, departed });
     memory.sources.sort_by(|a, b| a.source.cmp(&b.source));
     (state, spoiled)
 }
@@ -240,8 +254,8 @@ fn blindness(memory: &Memory, input: &ModelInput, id: &SourceId) -> Option<Reaso
 
 /// Adds up the targets' windows. `None` where no target has one yet.
 pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Option<Window> {
-    let span = memory.window_elapsed(now);
     let measured = measured_at(policy, input);
+    let window = Span { began: memory.window.map_or(now.monotonic, |window| window.started.monotonic), ended: now.monotonic };
     let role_of = |id: &SourceId| match id {
         SourceId::Traffic => Role::Aggregated,
         SourceId::Pool(name) => policy.pools.iter().find(|pool| pool.pool == *name).map_or(Role::Aggregated, |pool| pool.role),
@@ -250,7 +264,7 @@ pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: M
         .sources
         .iter()
         .filter(|source| measured.contains(&source.source))
-        .map(|source| (role_of(&source.source), Sum::over(source, span, longest_window(policy))))
+        .map(|source| (role_of(&source.source), Sum::over(source, window, longest_window(policy))))
         .collect();
     if sums.is_empty() || sums.iter().any(|(_, sum)| sum.described == 0) {
         return None;
@@ -357,78 +371,6 @@ impl SourceMemory {
         last.flat_map(|last| last.sample.histograms.iter())
             .filter(|(signal, _)| **signal != Signal::RequestDuration)
             .any(|(_, series)| series.values().any(|histogram| histogram.count > 0.0))
-    }
-}
-
-/// The windows of one source's targets, added up.
-#[derive(Debug)]
-struct Sum {
-    source: SourceId,
-    total: Delta,
-    spans: Vec<f64>,
-    described: usize,
-    coverage: Ratio,
-    supported: f64,
-    cautious: f64,
-}
-
-impl Sum {
-    fn over(source: &SourceMemory, span: Duration, longest: Duration) -> Self {
-        let span_seconds = span.as_secs_f64();
-        let mut sum = Self {
-            source: source.source.clone(),
-            total: Delta::default(),
-            spans: Vec::new(),
-            described: 0,
-            coverage: Ratio(0.0),
-            supported: 0.0,
-            cautious: 0.0,
-        };
-        let mut shares = 0.0;
-        let mut seen_rates = 0.0;
-        let mut silent: Vec<(f64, &TargetWindow)> = Vec::new();
-        for target in source.targets.values() {
-            let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
-                silent.push((0.0, target));
-                continue;
-            };
-            sum.total.add(&delta);
-            sum.described += 1;
-            let elapsed = delta.elapsed.as_secs_f64();
-            sum.spans.push(elapsed);
-            let share = if elapsed >= WHOLE_SHARE * span_seconds { 1.0 } else { elapsed / span_seconds };
-            let rate = delta.completed() / elapsed;
-            shares += share;
-            seen_rates += rate;
-            sum.supported += rate * share;
-            if share < 1.0 {
-                silent.push((rate, target));
-            } else {
-                sum.cautious += rate;
-            }
-        }
-        if !source.targets.is_empty() {
-            sum.coverage = Ratio(shares / source.targets.len() as f64);
-        }
-        let average = if sum.described > 0 { seen_rates / sum.described as f64 } else { 0.0 };
-        for (rate, target) in silent {
-            let last = target.last_rate.map_or(0.0, RequestsPerSecond::get);
-            sum.cautious += rate.max(last).max(average);
-        }
-        // Adding in another order may differ in the last bit; the cautious number is the larger one by definition.
-        sum.cautious = sum.cautious.max(sum.supported);
-        sum
-    }
-
-    /// H such that requests over H is the rate: the common span where all targets share one, else the requests over the summed rates.
-    fn elapsed(&self) -> Seconds {
-        let longest = self.spans.iter().copied().fold(0.0, f64::max);
-        let requests = self.total.completed();
-        let quotient = requests / self.supported;
-        if !quotient.is_finite() || self.spans.iter().all(|&span| span == longest) && self.coverage == Ratio(1.0) {
-            return Seconds(longest);
-        }
-        Seconds(quotient)
     }
 }
 

@@ -48,6 +48,9 @@ pub struct TargetWindow {
     /// What was counted before a restart within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Box<Delta>>,
+    /// When it came onto the list, on the monotonic clock; `None`: before this window began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_from: Option<Duration>,
     /// Failed rounds in a row, up to now.
     pub failures: u32,
     /// Completed requests a second in the last window that described it.
@@ -58,6 +61,15 @@ pub struct TargetWindow {
     /// Whether, in this window, a process that had been replaced answered again.
     #[serde(default)]
     pub alternates: bool,
+}
+
+/// What a target did in the window before it left the list.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Departed {
+    /// Up to its last good sample.
+    pub delta: Delta,
+    /// How long it was listed in the window.
+    pub listed: Duration,
 }
 
 /// What a target did between two samples.
@@ -134,6 +146,12 @@ impl TargetWindow {
         again
     }
 
+    /// What is left of a target that is no longer listed, if anything was seen of it. `began` is when the window began.
+    pub fn departs(self, began: Duration, now: Duration) -> Option<Departed> {
+        let delta = self.delta().filter(Delta::is_finite)?;
+        Some(Departed { delta, listed: now.saturating_sub(self.known_from.unwrap_or(began).max(began)) })
+    }
+
     /// Takes in a failed round.
     pub fn miss(&mut self) {
         self.failures = self.failures.saturating_add(1);
@@ -143,6 +161,7 @@ impl TargetWindow {
     /// the fleet with it.
     pub fn restart(&mut self, now: Duration, oldest: Duration) {
         self.carried = None;
+        self.known_from = None;
         self.alternates = false;
         self.gone = Sample::default();
         if self.last.as_ref().is_some_and(|last| now.saturating_sub(last.at) > oldest) {

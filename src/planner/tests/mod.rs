@@ -1,5 +1,6 @@
 //! Scenarios, goldens and properties of the planner.
 
+mod churn;
 mod goldens;
 mod properties;
 mod scenarios;

@@ -1,0 +1,121 @@
+//! What did a source's targets do together? Their windows, added up, with what is missing from them.
+//!
+//! Demand is what all targets completed over the time of the window, also those that were listed for a part of it: when a pool grows from two
+//! replicas to four, the new ones take over requests that the old ones would have served, and each request is counted once, where it ended.
+//!
+//! | window 180 s | completed | listed | described | coverage |
+//! |---|---|---|---|---|
+//! | a replica of the whole window | 360 | 180 s | 180 s | |
+//! | one that came after 120 s | 120 | 60 s | 60 s | |
+//! | one that left after 90 s, last scraped at 85 s | 170 | 90 s | 85 s | |
+//! | together: 650 / 180 s = 3.6 requests/s | 650 | 330 s | 325 s | 1, since each is described for nine tenths |
+
+use std::time::Duration;
+
+use super::input::SourceId;
+use super::memory::SourceMemory;
+use super::observe::WHOLE_SHARE;
+use super::window::{Delta, TargetWindow};
+use crate::units::{Ratio, RequestsPerSecond, Seconds};
+
+/// A stretch of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub began: Duration,
+    pub ended: Duration,
+}
+
+impl Span {
+    fn seconds(self) -> f64 {
+        self.ended.saturating_sub(self.began).as_secs_f64()
+    }
+}
+
+/// The windows of one source's targets, added up.
+#[derive(Debug)]
+pub(super) struct Sum {
+    pub source: SourceId,
+    pub total: Delta,
+    spans: Vec<f64>,
+    /// Targets of the present list that have a window.
+    pub described: usize,
+    pub coverage: Ratio,
+    /// Requests a second that the data in hand support.
+    pub supported: f64,
+    /// The same with silent targets at their last or the average rate.
+    pub cautious: f64,
+}
+
+impl Sum {
+    pub fn over(source: &SourceMemory, window: Span, longest: Duration) -> Self {
+        let mut sum = Self {
+            source: source.source.clone(),
+            total: Delta::default(),
+            spans: Vec::new(),
+            described: 0,
+            coverage: Ratio(0.0),
+            supported: 0.0,
+            cautious: 0.0,
+        };
+        let whole = window.seconds();
+        let (mut described_time, mut listed_time) = (0.0, 0.0);
+        let mut seen_rates = 0.0;
+        let mut silent: Vec<(f64, f64, &TargetWindow)> = Vec::new();
+        for target in source.targets.values() {
+            let listed = Span { began: target.known_from.unwrap_or(window.began).max(window.began), ..window }.seconds();
+            listed_time += listed;
+            let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
+                silent.push((0.0, listed, target));
+                continue;
+            };
+            sum.total.add(&delta);
+            sum.described += 1;
+            let elapsed = delta.elapsed.as_secs_f64();
+            let rate = delta.completed() / elapsed;
+            seen_rates += rate;
+            let is_described = elapsed >= WHOLE_SHARE * listed;
+            described_time += if is_described { listed } else { elapsed };
+            // A target of the whole window keeps its own time, which differs from the window's by the rhythm of its scrapes.
+            let share = if is_described && target.known_from.is_none() { 1.0 } else { (elapsed / whole).min(1.0) };
+            sum.spans.push(if share < 1.0 && is_described { whole } else { elapsed });
+            sum.supported += rate * share;
+            if is_described {
+                sum.cautious += rate * share;
+            } else {
+                silent.push((rate, listed, target));
+            }
+        }
+        for departed in &source.departed {
+            let (listed, elapsed) = (departed.listed.as_secs_f64(), departed.delta.elapsed.as_secs_f64());
+            sum.total.add(&departed.delta);
+            listed_time += listed;
+            described_time += if elapsed >= WHOLE_SHARE * listed { listed } else { elapsed };
+            let rate = departed.delta.completed() / whole.max(elapsed);
+            sum.supported += rate;
+            sum.cautious += rate;
+        }
+        if listed_time > 0.0 {
+            sum.coverage = Ratio(described_time / listed_time);
+        }
+        let average = if sum.described > 0 { seen_rates / sum.described as f64 } else { 0.0 };
+        for (rate, listed, target) in silent {
+            let last = target.last_rate.map_or(0.0, RequestsPerSecond::get);
+            let share = if whole > 0.0 { listed / whole } else { 1.0 };
+            sum.cautious += rate.max(last).max(average) * share;
+        }
+        // Adding in another order may differ in the last bit; the cautious number is the larger one by definition.
+        sum.cautious = sum.cautious.max(sum.supported);
+        sum
+    }
+
+    /// H such that requests over H is the rate: the common span where all targets share one, else the requests over the summed rates.
+    pub fn elapsed(&self) -> Seconds {
+        let longest = self.spans.iter().copied().fold(0.0, f64::max);
+        let requests = self.total.completed();
+        let quotient = requests / self.supported;
+        if !quotient.is_finite() || self.spans.iter().all(|&span| span == longest) && self.coverage == Ratio(1.0) {
+            return Seconds(longest);
+        }
+        Seconds(quotient)
+    }
+}
