@@ -69,10 +69,15 @@ fn main() {
     });
     let mut found = found.into_inner().expect("no thread panics with it");
     found.sort_by_key(|(trace, seed, _)| (*trace, *seed));
+    let mut overview = String::new();
     for (index, (name, scale)) in traces.iter().enumerate() {
         let of_trace: Vec<Vec<Row>> = found.extract_if(.., |(trace, ..)| *trace == index).map(|(.., rows)| rows).collect();
-        print(name, scale, of_trace);
+        let rows = worst(of_trace);
+        print(name, scale, &rows);
+        overview += &brief(name, scale, &rows);
     }
+    println!("\n| traffic | preset infera | HPA queue 5 | tuned HPA | KPA 70 % | tuned KPA | best static | clairvoyant | late |");
+    println!("|---|---|---|---|---|---|---|---|---|\n{overview}");
 }
 
 /// All policies on one trace.
@@ -111,29 +116,50 @@ fn row(outcome: &Value, best: Option<f64>) -> Row {
 }
 
 /// The worst of the seeds, policy by policy. Names with settings differ by seed; the first is shown.
-fn print(name: &str, scale: &str, seeds: Vec<Vec<Row>>) {
-    let trace = std::path::Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-    let trace = if name.starts_with("shape:") { name.into() } else { trace };
-    println!("\n`{trace}`{}\n", if scale == "1" { String::new() } else { format!(", {scale} times the requests") });
+fn worst(seeds: Vec<Vec<Row>>) -> Vec<Row> {
+    let worse = |a: Row, b: Row| Row {
+        policy: a.policy,
+        attainment: a.attainment.min(b.attainment),
+        gpu_hours: a.gpu_hours.max(b.gpu_hours),
+        ratio: a.ratio.zip(b.ratio).map(|(a, b)| a.max(b)),
+        events: a.events.max(b.events),
+        reversals: a.reversals.max(b.reversals),
+        violation: a.violation.max(b.violation),
+        longest: a.longest.max(b.longest),
+    };
+    seeds.into_iter().reduce(|all, next| all.into_iter().zip(next).map(|(a, b)| worse(a, b)).collect()).unwrap_or_default()
+}
+
+fn title(name: &str, scale: &str) -> String {
+    let file = std::path::Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
+    let trace = if name.starts_with("shape:") { name.into() } else { file };
+    format!("`{trace}`{}", if scale == "1" { String::new() } else { format!(", {scale} times the requests") })
+}
+
+fn print(name: &str, scale: &str, rows: &[Row]) {
+    println!("\n{}\n", title(name, scale));
     println!("| policy | within both objectives | GPU h | / clairvoyant | events/h | reversals/h | violation (longest) |");
     println!("|---|---|---|---|---|---|---|");
-    let policies = seeds.iter().map(Vec::len).min().unwrap_or(0);
-    for index in 0..policies {
-        let rows: Vec<&Row> = seeds.iter().map(|rows| &rows[index]).collect();
-        let most = |value: fn(&Row) -> f64| rows.iter().map(|row| value(row)).fold(0.0, f64::max);
-        let least = rows.iter().map(|row| row.attainment).fold(1.0, f64::min);
-        let ratio =
-            rows.iter().filter_map(|row| row.ratio).fold(None, |most: Option<f64>, ratio| Some(most.map_or(ratio, |most| most.max(ratio))));
+    for row in rows {
         println!(
             "| {} | {:.2} % | {:.1} | {} | {:.0} | {:.0} | {:.0} s ({:.0} s) |",
-            rows[0].policy,
-            100.0 * least,
-            most(|row| row.gpu_hours),
-            ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
-            most(|row| row.events),
-            most(|row| row.reversals),
-            most(|row| row.violation),
-            most(|row| row.longest),
+            row.policy,
+            100.0 * row.attainment,
+            row.gpu_hours,
+            row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            row.events,
+            row.reversals,
+            row.violation,
+            row.longest,
         );
     }
+}
+
+/// One line for the overview: attainment, and cost over that of the clairvoyant plan.
+fn brief(name: &str, scale: &str, rows: &[Row]) -> String {
+    let cell = |row: &Row| {
+        format!("{:.1} % at {}", 100.0 * row.attainment, row.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")))
+    };
+    let cells: Vec<String> = rows.iter().map(cell).collect();
+    format!("| {} | {} |\n", title(name, scale), cells.join(" | "))
 }
