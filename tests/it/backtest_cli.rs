@@ -47,3 +47,22 @@ fn an_unknown_shape_is_named() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("unknown shape \"stair\""));
 }
+
+#[test]
+fn the_page_needs_nothing_from_elsewhere_and_gives_reasons() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let trace = "shape:step?low=2&high=12&at=4m&duration=12m&isl_cv=0.3";
+    let output = backtest(&["--trace", trace, "--html", file.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(&file).unwrap();
+    for outside in ["http://", "https://", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("shape:step?low=2&amp;high=12&amp;at=4m"), "the trace is named");
+    assert!(page.contains("1 configuration<") && page.matches("<figure>").count() == 5, "two roles, rates, TTFT and ITL");
+    for words in ["baseline: No complete window yet", "none: The value was computed", "envelope_queue", "growth_capped"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("NaN"));
+}
