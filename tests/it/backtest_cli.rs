@@ -20,8 +20,10 @@ fn the_table_has_a_line_for_the_configuration_and_each_baseline() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 7, "{text}");
-    for (line, name) in lines[2..].iter().zip(["best static", "hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa"]) {
+    let names =
+        ["hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa", "best static", "clairvoyant", "clairvoyant, late", "no plan within"];
+    assert_eq!(lines.len(), 2 + names.len(), "{text}");
+    for (line, name) in lines[2..].iter().zip(names) {
         assert!(line.starts_with(name), "{text}");
     }
     assert!(lines[0].contains("within SLO") && lines[1].contains("config.yaml"), "{text}");
@@ -33,7 +35,7 @@ fn the_document_is_the_same_to_the_byte_and_counts_every_request() {
     let first = backtest(&arguments).stdout;
     assert_eq!(first, backtest(&arguments).stdout);
     let document: Value = serde_json::from_slice(&first).unwrap();
-    let outcome = &document["outcomes"][0];
+    let outcome = &document["configurations"][0];
     let count = |name: &str| outcome[name].as_u64().unwrap();
     assert_eq!(Some(count("offered")), document["trace"]["requests"].as_u64());
     assert_eq!(count("offered"), count("completed") + count("refused") + count("unfinished"));
