@@ -4,4 +4,5 @@ pub mod backtest;
 pub mod explain;
 pub mod html;
 pub mod plans;
+pub mod plot;
 pub mod text;
