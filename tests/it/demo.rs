@@ -184,12 +184,9 @@ fn the_demos_objectives_are_held_most_of_the_time_at_low_cost() {
 }
 
 #[test]
-fn replicas_that_come_and_go_cost_the_demo_no_second_window() {
+fn replicas_that_come_and_go_cost_the_demo_no_window() {
     let planned = shows(None);
-    let skipped = planned.decisions[Reason::MembershipChanged.as_str()];
-    // Each change spoils the window that follows it, and only that one.
-    assert!(skipped <= planned.changes, "{planned:?}");
-    assert!(planned.decisions[Reason::None.as_str()] > skipped, "{planned:?}");
+    assert!(planned.changes > 0 && !planned.decisions.contains_key(Reason::MembershipChanged.as_str()), "{planned:?}");
 }
 
 /// Polls until `probe` holds; gives up after 20 s.
