@@ -8,6 +8,7 @@
 //! `tests/fixtures/engines/`.
 
 pub mod infera;
+mod missing;
 pub mod render;
 pub mod series;
 pub mod vllm;
@@ -23,8 +24,8 @@ use crate::units::ModelId;
 pub struct Engine {
     /// Its name in configuration and labels.
     pub name: &'static str,
-    /// The families that it reads; lines of other families are skipped.
-    pub families: &'static [&'static str],
+    /// The families that it reads, in lists that engines share; lines of other families are skipped.
+    pub families: &'static [&'static [&'static str]],
     /// Whether its pages say how many replicas of each role are ready.
     pub counts_replicas: bool,
     /// Whether a page is of this dialect.
@@ -41,6 +42,13 @@ pub fn by_name(name: &str) -> Option<&'static Engine> {
     ENGINES.iter().copied().find(|engine| engine.name == name)
 }
 
+impl Engine {
+    /// The families that it reads.
+    pub fn family_names(&self) -> impl Iterator<Item = &'static str> {
+        self.families.iter().copied().flatten().copied()
+    }
+}
+
 /// What one page says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
@@ -51,6 +59,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The reading of these samples, with what none of them has.
+    pub fn new(models: BTreeMap<Option<String>, Sample>) -> Self {
+        let missing = missing::of(models.values());
+        Self { models, missing }
+    }
+
     /// Everything the page says of one model: its own series and those without a model label. Empty where it says nothing.
     pub fn of_model(&self, model: &ModelId) -> Sample {
         let named = self.models.get(&Some(model.0.clone())).cloned();
@@ -69,6 +83,12 @@ impl Reading {
         for (role, workers) in &unnamed.workers {
             let known = sample.workers.entry(*role).or_default();
             *known = (*known).max(*workers);
+        }
+        for (gauge, value) in &unnamed.gauges {
+            sample.gauges.entry(*gauge).or_insert(*value);
+        }
+        for (gauge, value) in &unnamed.fleet {
+            sample.fleet.entry(*gauge).or_insert(*value);
         }
         sample
     }

@@ -16,8 +16,8 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<&'static En
         return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
     }
     let wanted = match engine {
-        Some(engine) => Wanted::new(engine.families.iter().copied()),
-        None => Wanted::new(ENGINES.iter().flat_map(|engine| engine.families.iter().copied())),
+        Some(engine) => Wanted::new(engine.family_names()),
+        None => Wanted::new(ENGINES.iter().flat_map(|engine| engine.family_names())),
     };
     let page = read(body, Format::from_content_type(content_type), &wanted).map_err(|refusal| match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
@@ -50,7 +50,7 @@ fn unknown(page: &Page<'_>) -> Failure {
 fn used_lines(body: &[u8], page: &Page<'_>, engine: &Engine) -> String {
     let mut text = String::new();
     let mut numbers = Vec::new();
-    let asked: Vec<_> = engine.families.iter().filter_map(|name| page.family(name)).collect();
+    let asked: Vec<_> = engine.family_names().filter_map(|name| page.family(name)).collect();
     for family in page.families().filter(|family| asked.iter().any(|asked| std::ptr::eq(*asked, *family))) {
         // `Kind`'s names are the format's words.
         text.push_str(&format!("# TYPE {} {}\n", family.name, format!("{:?}", family.kind).to_lowercase()));
@@ -79,7 +79,7 @@ mod tests {
 
     static ENGINE: Engine = Engine {
         name: "test",
-        families: &["running", "tokens", "latency"],
+        families: &[&["running", "tokens", "latency"]],
         counts_replicas: false,
         recognise: |page| page.family("running").is_some(),
         read: |page| {
@@ -128,7 +128,7 @@ mod tests {
             latency_bucket{model=\"a\",le=\"0.5\"} 3\nlatency_bucket{model=\"a\",le=\"+Inf\"} 4\ngo_threads 9\nlatency_sum{model=\"a\"} 2.5\n\
             latency_count{model=\"a\"} 4";
         let kept = lower(body.as_bytes(), None, Some(&ENGINE), true).ok().and_then(|scraped| scraped.page).unwrap_or_default();
-        let wanted = Wanted::new(ENGINE.families.iter().copied());
+        let wanted = Wanted::new(ENGINE.family_names());
         let families = |body: &str| {
             let page = read(body.as_bytes(), Format::Text, &wanted).unwrap();
             let sample = |sample: &crate::exposition::Sample<'_>| format!("{:?} {:?} {:?}", sample.part, sample.labels, sample.value);

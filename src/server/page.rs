@@ -13,6 +13,9 @@ use crate::report::explain;
 use crate::report::html::{Escaped, brief, known, number, table};
 use crate::units::{Moment, Ratio, Seconds};
 
+/// What every decision rests on: a target that lacks one of these is troubled. Other roles serve single policies, and most servers lack some.
+const NEEDED: [&str; 5] = ["ttft", "itl", "prompt_tokens", "output_tokens", "finished"];
+
 /// Troubled targets listed at most; the metrics have all of them.
 const TARGETS_LISTED: usize = 50;
 
@@ -203,7 +206,8 @@ fn phase(phase: Phase) -> Vec<String> {
 fn targets(targets: &[TargetStatus]) -> String {
     let up = targets.iter().filter(|target| target.up).count();
     let mut html = format!("<h2>Targets</h2>\n<p>{up} of {} answer.</p>\n", targets.len());
-    let troubled: Vec<_> = targets.iter().filter(|target| !target.up || target.problem.is_some() || !target.missing.is_empty()).collect();
+    let lacks = |target: &TargetStatus| target.missing.iter().any(|role| NEEDED.contains(role));
+    let troubled: Vec<_> = targets.iter().filter(|target| !target.up || target.problem.is_some() || lacks(target)).collect();
     if troubled.is_empty() {
         return html;
     }

@@ -16,7 +16,7 @@ use crate::fake::{Behaviour, FakeServer};
 /// One family; a sample per model label.
 static ENGINE: Engine = Engine {
     name: "fake",
-    families: &["running"],
+    families: &[&["running"]],
     counts_replicas: false,
     recognise: |page| page.family("running").is_some(),
     read: |page| {
@@ -379,7 +379,7 @@ async fn large_pages_share_a_small_budget_and_all_are_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_costs_its_target_only() {
     static BROKEN: Engine =
-        Engine { name: "broken", families: &["running"], counts_replicas: false, recognise: |_| true, read: |_| panic!("on purpose") };
+        Engine { name: "broken", families: &[&["running"]], counts_replicas: false, recognise: |_| true, read: |_| panic!("on purpose") };
     let server = FakeServer::with_page(PAGE).await;
     let broken = Job { engine: Some(&BROKEN), target: TargetId("broken".to_owned()), ..job(&server.url()) };
     let reports = round(&Scraper::new(&patient()).unwrap(), &[broken, job(&server.url())]).await;
