@@ -7,10 +7,17 @@
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
 //! `tests/fixtures/engines/`.
 
+pub mod dynamo;
+pub mod gateway;
 pub mod infera;
+pub mod llamacpp;
 mod missing;
+pub mod nim;
 pub mod render;
 pub mod series;
+pub mod sglang;
+pub mod tgi;
+pub mod trtllm;
 pub mod vllm;
 
 use std::collections::BTreeMap;
@@ -34,8 +41,18 @@ pub struct Engine {
     pub read: fn(&Page<'_>) -> Reading,
 }
 
-/// All dialects, in the order in which `auto` tries them.
-pub const ENGINES: &[&Engine] = &[&infera::ENGINE, &vllm::ENGINE];
+/// All dialects, in the order in which `auto` tries them: those that carry others' pages first, those with plain names last.
+pub const ENGINES: &[&Engine] = &[
+    &dynamo::ENGINE,
+    &infera::ENGINE,
+    &gateway::ENGINE,
+    &vllm::ENGINE,
+    &sglang::ENGINE,
+    &trtllm::ENGINE,
+    &tgi::ENGINE,
+    &llamacpp::ENGINE,
+    &nim::ENGINE,
+];
 
 /// The dialect of that name.
 pub fn by_name(name: &str) -> Option<&'static Engine> {

@@ -96,9 +96,14 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// Reads a histogram.
     pub fn histogram(&mut self, signal: Signal, names: &[&str]) {
+        self.histogram_where(signal, names, |_| true);
+    }
+
+    /// Reads those series of a histogram that `which` picks.
+    pub fn histogram_where(&mut self, signal: Signal, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
         let Some(family) = self.first_of(names) else { return };
         let mut series: BTreeMap<Place, (Vec<u64>, Parts)> = BTreeMap::new();
-        for line in self.lines(family) {
+        for line in self.lines(family).filter(|line| which(line)) {
             let (place, rank) = self.split(line);
             let known = series.entry(place).or_insert_with(|| (rank.clone(), Parts::default()));
             if rank < known.0 {
@@ -146,9 +151,22 @@ impl<'p, 'a> Reader<'p, 'a> {
         }
     }
 
-    /// Counts nothing where a counter is absent although the engine counts: where it shows a gauge from its start and a counter only from the
-    /// first event on.
-    pub fn zero_while(&mut self, anchor: Gauge, tallies: &[Tally]) {
+    /// Reads what two counters come to, series by series, where both are there.
+    pub fn tally_of_two(&mut self, tally: Tally, one: &str, other: &str) {
+        let others = self.values(&[other], is_count, |_| true);
+        for ((model, key), value) in self.values(&[one], is_count, |_| true) {
+            if let Some(more) = others.get(&(model.clone(), key.clone())) {
+                self.sample(model).tallies.entry(tally).or_default().insert(key, value + more);
+            }
+        }
+    }
+
+    /// Counts zero for counters that an engine shows from their first event on, where it shows a gauge from its start and nothing yet of
+    /// `events`: absent is zero only as long as nothing has happened.
+    pub fn zero_before(&mut self, events: &[&str], anchor: Gauge, tallies: &[Tally]) {
+        if self.first_of(events).is_some() {
+            return;
+        }
         for sample in self.samples().filter(|sample| sample.gauges.contains_key(&anchor)) {
             for &tally in tallies {
                 sample.tallies.entry(tally).or_insert_with(|| BTreeMap::from([(SeriesKey::default(), 0.0)]));

@@ -99,7 +99,7 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.gauge(Gauge::Running, Combine::Sum, &[RUNNING]);
     reader.gauge(Gauge::Waiting, Combine::Sum, &[WAITING]);
     reader.gauge(Gauge::KvUsage, Combine::Max, KV_USAGE);
-    reader.zero_while(Gauge::Running, &[Tally::Finished, Tally::GeneratedTokens, Tally::PromptTokens]);
+    reader.zero_before(&[TTFT], Gauge::Running, &[Tally::Finished, Tally::GeneratedTokens, Tally::PromptTokens]);
     let capacity = kv_capacity(&reader);
     reader.samples().for_each(|sample| sample.gauges.extend(capacity.map(|tokens| (Gauge::KvCapacityTokens, tokens))));
     reader.process_start(&[PROCESS_START]);

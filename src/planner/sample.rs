@@ -121,13 +121,13 @@ impl Tally {
 pub enum Gauge {
     /// Requests that are being worked on: the batch, and whatever else holds memory.
     Running,
-    /// Requests that wait for a place in the batch, in any queue of the server.
+    /// Requests that wait for a place in the batch, in any queue of the server. A front end knows which wait for their first token.
     Waiting,
     /// Requests that a front end holds, running and waiting ones alike; it cannot tell them apart. Infera lets go of a stream when it hands it on.
     InFlight,
     /// Tokens of the prompts that wait.
     QueuedPromptTokens,
-    /// Share of the KV memory in use, in 0..=1: of the fullest rank where a server has several; of the mean server where a router tells.
+    /// Share of the KV memory in use, in 0..=1: of the fullest rank where a server has several.
     KvUsage,
     /// Tokens that the KV memory holds, all ranks together.
     KvCapacityTokens,
@@ -232,7 +232,8 @@ pub struct Sample {
     /// How the target stands, all its ranks and processes together.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gauges: BTreeMap<Gauge, f64>,
-    /// How the fleet behind the target stands, where it is a router. Each router says it again: the largest counts, never the sum over targets.
+    /// How the fleet behind the target stands, where it is a router: counts of all its servers, shares of the mean one, capacities and limits of
+    /// one. Each router says it again: the largest counts, never the sum over targets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleet: BTreeMap<Gauge, f64>,
 }
