@@ -7,6 +7,8 @@
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
 //! `tests/fixtures/engines/`.
 
+pub mod custom;
+mod dialect;
 pub mod dynamo;
 pub mod gateway;
 pub mod infera;
@@ -21,6 +23,8 @@ pub mod trtllm;
 pub mod vllm;
 
 use std::collections::BTreeMap;
+
+pub use dialect::Dialect;
 
 use crate::exposition::Page;
 use crate::planner::input::Sample;

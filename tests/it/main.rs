@@ -2,6 +2,7 @@
 
 mod backtest_cli;
 mod config;
+mod engine_custom;
 mod engine_pages;
 mod engines;
 mod export;
