@@ -17,7 +17,7 @@ fn load(engine: &str) -> Result<Loaded, Vec<Problem>> {
          pools:\n      - {{ name: p, role: prefill, max_replicas: 4 }}\n      - {{ name: d, role: decode, max_replicas: 4 }}\n"
     );
     let draft = config::read(Inputs { file: Some(SourceText { path: "c.yaml".into(), text }), ..Inputs::default() });
-    let files: BTreeMap<_, _> = draft.files().into_iter().map(|path| (path.to_owned(), Ok(PROFILE.to_owned()))).collect();
+    let files: BTreeMap<_, _> = draft.files().iter().map(|path| (path.clone(), Ok(PROFILE.to_owned()))).collect();
     draft.finish(&files)
 }
 
@@ -101,7 +101,7 @@ fn the_effective_configuration_gives_the_dialect_back() {
     let loaded = load(VLLM).unwrap();
     let effective = loaded.effective.clone();
     let draft = config::read(Inputs { file: Some(SourceText { path: "e.yaml".into(), text: effective }), ..Inputs::default() });
-    let files: BTreeMap<_, _> = draft.files().into_iter().map(|path| (path.to_owned(), Ok(PROFILE.to_owned()))).collect();
+    let files: BTreeMap<_, _> = draft.files().iter().map(|path| (path.clone(), Ok(PROFILE.to_owned()))).collect();
     let again = draft.finish(&files).unwrap_or_else(|problems| panic!("{:?}", told(&problems)));
     assert_eq!(again.config.models[0].engine, loaded.config.models[0].engine);
     assert_ne!(load("").unwrap().config.hash, loaded.config.hash);
