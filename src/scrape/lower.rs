@@ -1,11 +1,16 @@
 //! What does this page say in the planner's terms? From bytes to a reading or a typed failure. Pure.
 
+use std::sync::LazyLock;
+
 use crate::engines::{Dialect, ENGINES};
 use crate::exposition::{Format, Page, Refusal, Wanted, read};
 use crate::planner::input::FailureKind;
 
 use super::failure::failure;
 use super::report::{Failure, Scraped};
+
+/// The families of all engines. Put together once: that takes as long as reading a short page.
+static ALL_FAMILIES: LazyLock<Wanted> = LazyLock::new(|| Wanted::new(ENGINES.iter().flat_map(|engine| engine.family_names())));
 
 /// Reads a whole page.
 ///
@@ -15,11 +20,9 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, k
     if body.starts_with(&[0x1f, 0x8b]) {
         return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
     }
-    let wanted = match &engine {
-        Some(engine) => Wanted::new(engine.family_names()),
-        None => Wanted::new(ENGINES.iter().flat_map(|engine| engine.family_names())),
-    };
-    let page = read(body, Format::from_content_type(content_type), &wanted).map_err(|refusal| match refusal {
+    let named = engine.as_ref().map(|engine| Wanted::new(engine.family_names()));
+    let wanted = named.as_ref().unwrap_or(&ALL_FAMILIES);
+    let page = read(body, Format::from_content_type(content_type), wanted).map_err(|refusal| match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
         _ => failure(FailureKind::Parse, refusal.to_string()),
     })?;
