@@ -13,6 +13,7 @@ pub mod dynamo;
 pub mod gateway;
 pub mod infera;
 pub mod llamacpp;
+pub mod lmdeploy;
 mod missing;
 pub mod nim;
 pub mod render;
@@ -53,6 +54,7 @@ pub const ENGINES: &[&Engine] = &[
     &vllm::ENGINE,
     &sglang::ENGINE,
     &trtllm::ENGINE,
+    &lmdeploy::ENGINE,
     &tgi::ENGINE,
     &llamacpp::ENGINE,
     &nim::ENGINE,
