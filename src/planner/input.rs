@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::model::envelope::Envelope;
-pub use super::sample::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
 
 /// Why a target gave no sample. The names are label values.

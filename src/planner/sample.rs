@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Replicas, Role};
 
+/// The names of the measurements that every decision rests on. Others serve single policies, and most servers lack some of those.
+pub const NEEDED: [&str; 5] =
+    [Signal::Ttft.as_str(), Signal::Itl.as_str(), Signal::PromptTokens.as_str(), Signal::OutputTokens.as_str(), Tally::Finished.as_str()];
+
 /// A measurement that a server exports as a cumulative histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -30,7 +34,7 @@ impl Signal {
     pub const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::PromptTokens, Self::OutputTokens, Self::RequestDuration];
 
     /// The name in reports.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ttft => "ttft",
             Self::Itl => "itl",
@@ -95,7 +99,7 @@ impl Tally {
     ];
 
     /// The name in configuration and reports; none is also a [`Signal`]'s.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::GeneratedTokens => "generated_tokens",
@@ -151,7 +155,7 @@ impl Gauge {
     ];
 
     /// The name in configuration and reports; none is also a [`Signal`]'s or a [`Tally`]'s.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Waiting => "waiting",
@@ -190,7 +194,7 @@ impl ItlBasis {
     pub const ALL: [Self; 4] = [Self::PerRequest, Self::PerToken, Self::PerEvent, Self::WholeRequest];
 
     /// The name in configuration.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::PerRequest => "per_request",
             Self::PerToken => "per_token",

@@ -7,14 +7,11 @@ use std::time::Duration;
 
 use crate::export::served::served;
 use crate::export::snapshot::{ModelSnapshot, Snapshot, TargetStatus};
-use crate::planner::input::{PoolPolicy, Statistic};
+use crate::planner::input::{NEEDED, PoolPolicy, Statistic};
 use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan, Reason};
 use crate::report::explain;
 use crate::report::html::{Escaped, brief, known, number, table};
 use crate::units::{Moment, Ratio, Seconds};
-
-/// What every decision rests on: a target that lacks one of these is troubled. Other roles serve single policies, and most servers lack some.
-const NEEDED: [&str; 5] = ["ttft", "itl", "prompt_tokens", "output_tokens", "finished"];
 
 /// Troubled targets listed at most; the metrics have all of them.
 const TARGETS_LISTED: usize = 50;
