@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use inference_planner_exporter::engines::{ENGINES, Engine, Reading};
+use inference_planner_exporter::engines::{Dialect, ENGINES, Engine, Reading};
 use inference_planner_exporter::exposition::{Format, Wanted, read};
 use inference_planner_exporter::planner::input::*;
 use inference_planner_exporter::planner::window::{Delta, Stamped, TargetWindow};
@@ -135,6 +135,19 @@ fn an_engine_asks_for_every_family_that_it_reads() {
         for (name, body) in pages(engine.name) {
             let page = read(&body, Format::Text, &Wanted::all()).unwrap();
             assert_eq!((engine.read)(&page), reading(engine, &name, &body), "{}: {name}", engine.name);
+        }
+    }
+}
+
+#[test]
+fn the_lines_that_a_recording_keeps_say_the_same() {
+    for engine in ENGINES {
+        for (name, body) in pages(engine.name) {
+            let dialect = || Some(Dialect::Known(engine));
+            let kept = lower(&body, None, dialect(), true).unwrap().page.unwrap();
+            assert!(kept.len() <= body.len() + 4096, "{name}");
+            let again = lower(kept.as_bytes(), None, dialect(), false).unwrap();
+            assert_eq!(again.reading, reading(engine, &name, &body), "{}: {name}", engine.name);
         }
     }
 }
