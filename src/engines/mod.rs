@@ -4,8 +4,14 @@
 //! [`Sample`] per model label. Pages of one engine differ by version; an engine asks for each measurement by a list of names, newest first,
 //! and takes the first that exists. Aliases are never added up.
 //!
+//! What a target says may be its own (gauges), or a view of the fleet that every router repeats ([`Sample::fleet`], workers). Whatever a page lacks
+//! is named in [`Reading::missing`] and never read as zero.
+//!
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
-//! `tests/fixtures/engines/`.
+//! `tests/fixtures/engines/`; `UPDATE_REFERENCES=1 cargo test --test it engine_pages` writes down what they say.
+//!
+//! Reading order: `series` (what all engines share), `vllm` (a server), `infera` (a router), `sglang` (ranks), `dynamo` (pages within pages),
+//! `custom` and `dialect` (the operator's own), `missing`.
 
 pub mod custom;
 mod dialect;

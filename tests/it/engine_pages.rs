@@ -122,7 +122,10 @@ fn every_page_is_recognised_as_its_folders_engine() {
     for engine in ENGINES {
         for (name, body) in pages(engine.name) {
             match lower(&body, None, None, false) {
-                Ok(scraped) => assert_eq!(scraped.engine, engine.name, "{name}"),
+                Ok(scraped) => {
+                    assert_eq!(scraped.engine, engine.name, "{name}");
+                    assert_eq!(scraped.reading, reading(engine, &name, &body), "{name}: as if the engine had been named");
+                }
                 Err(failure) => panic!("{}: {name}: {}", engine.name, failure.message),
             }
         }
