@@ -52,7 +52,7 @@ fn workload(rate: f64) -> Workload {
 /// Reads every replica's page as text, through exposition and engine.
 fn read_pages(fleet: &Fleet) -> usize {
     let engine = by_name("vllm").expect("an engine");
-    let wanted = Wanted::new(engine.families.iter().copied());
+    let wanted = Wanted::new(engine.family_names());
     let mut models = 0;
     for role in fleet.roles() {
         for id in fleet.serving(role) {

@@ -286,7 +286,7 @@ fn jobs(config: &Config) -> Vec<Job> {
     let mut jobs = std::collections::BTreeMap::new();
     for model in &config.models {
         for target in model.sources.iter().flat_map(|source| &source.targets) {
-            let job = Job { target: target.target.clone(), url: target.url.clone(), engine: model.engine };
+            let job = Job { target: target.target.clone(), url: target.url.clone(), engine: model.engine.clone() };
             jobs.entry(target.target.clone()).or_insert(job);
         }
     }

@@ -21,7 +21,7 @@ pub struct ModelFlags {
     /// Name of the model: selects the samples with that model label. Without it every model seen is planned
     #[arg(long)]
     pub model: Option<String>,
-    /// Dialect of the servers: auto, infera or vllm
+    /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
     /// Set of values for the planner: infera

@@ -11,12 +11,13 @@ use clap::ValueEnum;
 use super::Failure;
 use super::load::{ModelFlags, load};
 use crate::app::exporter::Exporter;
-use crate::config::{self, Config, Flags, TargetConfig};
-use crate::engines;
+use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
+use crate::engines::custom::Custom;
+use crate::engines::{self, Dialect};
 use crate::planner;
 use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, TargetReading};
 use crate::planner::plan::Plan;
-use crate::record::{self, Recording};
+use crate::record::{self, RecordedTarget, Recording};
 use crate::report::{plans, text};
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
@@ -144,7 +145,7 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     let engine_of = |target: &TargetId| {
         let named =
             config.models.iter().find(|model| model.sources.iter().any(|source| source.targets.iter().any(|t| t.target == *target)));
-        named.and_then(|model| model.engine)
+        named.and_then(|model| model.engine.clone())
     };
     let round = |pages: &Pages, at: Duration| -> Vec<TargetReport> {
         let report = |(target, page): &(TargetConfig, Option<(PathBuf, String)>)| {
@@ -188,7 +189,7 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
     let mut replayed = Vec::new();
     for folder in &folders {
         let recording = record::read(folder).with_context(|| format!("read the decision {}", folder.display()))?;
-        let (plan, _) = planner::plan(&input(&recording)?, recording.memory.clone(), &recording.policy, recording.record.moment);
+        let (plan, _) = planner::plan(&input(folder, &recording)?, recording.memory.clone(), &recording.policy, recording.record.moment);
         let verdict = compare(&recording, &plan)?;
         eprintln!("{}: {verdict}", folder.display());
         if let Agreement::Differs(_) = verdict {
@@ -204,7 +205,7 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
 }
 
 /// What the planner was told, from the recorded pages.
-fn input(recording: &Recording) -> anyhow::Result<ModelInput> {
+fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
     let mut sources = Vec::new();
     for source in &recording.record.sources {
         let mut targets = Vec::new();
@@ -214,7 +215,7 @@ fn input(recording: &Recording) -> anyhow::Result<ModelInput> {
                 None => {
                     let page = recording.after.iter().find(|page| page.target == target.target);
                     let page = page.with_context(|| format!("expected the page of {} beside the decision", target.target))?;
-                    let engine = engines::by_name(&target.engine).with_context(|| format!("engine {:?} is not known", target.engine))?;
+                    let engine = dialect(folder, target)?;
                     let scraped = lower(page.text.as_bytes(), None, Some(engine), false)
                         .map_err(|failure| anyhow::anyhow!("page of {}: {}", target.target, failure.message))?;
                     Reading::Sample(Box::new(scraped.reading.of_model(&recording.record.model)))
@@ -225,6 +226,21 @@ fn input(recording: &Recording) -> anyhow::Result<ModelInput> {
         sources.push(SourceInput { source: source.source.clone(), discovery_failed: source.discovery_failed, targets });
     }
     Ok(ModelInput { sources })
+}
+
+/// The dialect that a recorded target was read with. The operator's own stands in the configuration beside the decision.
+fn dialect(folder: &Path, target: &RecordedTarget) -> anyhow::Result<Dialect> {
+    if target.engine != Custom::NAME {
+        let known = engines::by_name(&target.engine).map(Dialect::Known);
+        return known.with_context(|| format!("engine {:?} is not known", target.engine));
+    }
+    let path = folder.join("config.yaml");
+    let loaded = load(Some(&path), Flags::default());
+    let in_words = |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let loaded = loaded.map_err(|problems| anyhow::anyhow!("{}: {}", path.display(), in_words(problems)))?;
+    let sources = |model: &ModelConfig| model.sources.iter().flat_map(|source| &source.targets).any(|known| known.target == target.target);
+    let model = loaded.config.models.into_iter().find(sources);
+    model.and_then(|model| model.engine).with_context(|| format!("{}: expected the custom engine of {}", path.display(), target.target))
 }
 
 /// Whether a decision made again agrees with the recorded one.

@@ -266,6 +266,8 @@ fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Sca
         Kind::Choice(known, _) if known().contains(&text) => Ok(Scalar::Text(text.to_owned())),
         Kind::Choice(_, later) if later.contains(&text) => Err(format!("{text} is not supported yet by this version; {}", refused())),
         Kind::Choice(known, _) => Err(format!("{}{}", refused(), schema::hint(text, known().into_iter()))),
+        Kind::Engine if schema::engines().contains(&text) => Ok(Scalar::Text(text.to_owned())),
+        Kind::Engine => Err(format!("{}{}", refused(), schema::hint(text, schema::engines().into_iter()))),
         Kind::Section | Kind::List | Kind::Switch | Kind::Count(..) | Kind::Bytes(_) | Kind::Later => Err(refused()),
     }
 }
@@ -295,12 +297,17 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Bytes(low) => format!("a number of bytes such as 8388608 or 8MiB, at least {}", scalar::bytes_text(low)),
         Kind::Span => "a duration such as 500ms".to_owned(),
         Kind::Moment => "a moment such as 2026-01-31T18:00:00Z".to_owned(),
-        Kind::Choice(known, _) => match known().as_slice() {
-            [only] => (*only).to_owned(),
-            [first @ .., last] => format!("{} or {last}", first.join(", ")),
-            [] => "nothing".to_owned(),
-        },
+        Kind::Choice(known, _) => one_of(&known()),
+        Kind::Engine => one_of(&schema::engines()),
         Kind::Later => String::new(),
+    }
+}
+
+fn one_of(words: &[&str]) -> String {
+    match words {
+        [only] => (*only).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+        [] => "nothing".to_owned(),
     }
 }
 

@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::resolve::text;
-use super::{Config, ModelConfig, ModelSelector, SourceConfig, names, scalar};
+use super::{Config, ModelConfig, ModelSelector, SourceConfig, custom, names, scalar};
+use crate::engines::Dialect;
 use crate::planner::input::{GrowthRule, PoolPolicy, ReplicasFrom, SourceId};
 use crate::units::{Positive, Seconds};
 
@@ -55,7 +56,11 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: &Path) {
     yaml.line(1, format_args!("- name: {}", quoted(name)));
     yaml.line(2, format_args!("target_namespace: {}", quoted(&model.target_namespace)));
     yaml.line(2, format_args!("mode: {}", policy.mode.as_str()));
-    yaml.line(2, format_args!("engine: {}", model.engine.map_or("auto", |engine| engine.name)));
+    yaml.line(2, format_args!("engine: {}", model.engine.as_ref().map_or("auto", Dialect::name)));
+    if let Some(Dialect::Custom(dialect)) = &model.engine {
+        yaml.line(2, "custom:");
+        custom::lines(dialect, quoted).into_iter().for_each(|line| yaml.line(3, line));
+    }
     let (ttft, itl, statistic) = (millis(policy.slo.ttft), millis(policy.slo.itl), policy.slo.statistic.as_str());
     let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
     if policy.slo.explicit {

@@ -251,7 +251,7 @@ impl Draft {
         Some(ModelConfig {
             selector,
             target_namespace: draft.target_namespace.clone()?,
-            engine: draft.engine,
+            engine: draft.engine.clone(),
             sources: draft.sources.clone(),
             policy,
             pins,

@@ -17,6 +17,7 @@
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
 mod check;
+mod custom;
 mod effective;
 mod flags;
 mod layers;
@@ -44,7 +45,7 @@ pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
 pub use tree::SourceText;
 
-use crate::engines::Engine;
+use crate::engines::Dialect;
 use crate::planner::input::{ModelPolicy, Pin, SourceId};
 use crate::units::{ModelId, PoolId, TargetId};
 
@@ -103,7 +104,7 @@ pub struct ModelConfig {
     /// Label of the exported series.
     pub target_namespace: String,
     /// Dialect of the targets; `None` recognises it.
-    pub engine: Option<&'static Engine>,
+    pub engine: Option<Dialect>,
     /// The sources with their targets, traffic first.
     pub sources: Vec<SourceConfig>,
     /// The policy. With [`ModelSelector::Any`] its model and pool names are placeholders until [`ModelConfig::policy_for`] fills them in.

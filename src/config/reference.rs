@@ -76,6 +76,7 @@ fn table(page: &mut String, keys: &[Key]) {
     for key in keys.iter().filter(|key| !matches!(key.kind, Kind::Later)) {
         let value = match key.kind {
             Kind::Section => String::new(),
+            Kind::Engine => "auto, custom, or a dialect: the files of `src/engines` are named after them".to_owned(),
             kind => check::expected(kind),
         };
         let default = match key.fallback {

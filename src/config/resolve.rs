@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::check::Values;
 use super::layers::Layer;
-use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, names, scalar, schema};
-use crate::engines::{self, Engine};
+use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, custom, names, scalar, schema};
+use crate::engines::Dialect;
 use crate::planner::input::{GrowthRule, Limits, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, Seconds, TargetId};
 
@@ -33,7 +33,7 @@ pub(super) struct ModelDraft {
     pub key: String,
     pub selector: Option<ModelSelector>,
     pub target_namespace: Option<String>,
-    pub engine: Option<&'static Engine>,
+    pub engine: Option<Dialect>,
     pub mode: Mode,
     pub preset: Option<Preset>,
     pub profile: Option<PathBuf>,
@@ -161,7 +161,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         name => ModelSelector::Named(ModelId::from(name)),
     });
     let namespace = values.text(&at("target_namespace"));
-    let engine = values.text(&at("engine")).and_then(|name| engines::by_name(&name));
+    let engine = custom::dialect(values, key);
     let mode = values.text(&at("mode")).and_then(|name| Mode::ALL.into_iter().find(|mode| mode.as_str() == name));
     let profile = path(values, &at("planner.profile"), folder);
     let preset = preset(values, key, profile.is_some());
@@ -190,12 +190,12 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let pools: Vec<PoolDraft> =
         (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, &mut sources)).collect();
     pools_fit_infera(values, key, &pools);
-    if let Some(engine) = engine.filter(|engine| !engine.counts_replicas)
+    if let Some(engine) = engine.as_ref().filter(|engine| !engine.counts_replicas())
         && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
     {
         let message = format!(
             "{} servers do not say how many replicas there are; give each pool targets of its own, in a configuration file",
-            engine.name
+            engine.name()
         );
         values.problem(&at("engine"), message);
     }

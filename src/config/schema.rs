@@ -4,7 +4,8 @@
 //! `[]` in a path stands for the elements of a list.
 
 use crate::engines::ENGINES;
-use crate::planner::input::{Mode, Preset, Statistic};
+use crate::engines::custom::{Custom, Meaning};
+use crate::planner::input::{ItlBasis, Mode, Preset, Statistic};
 use crate::units::Role;
 
 /// What a key may hold.
@@ -38,6 +39,8 @@ pub(super) enum Kind {
     Moment,
     /// One of these words; the second list names those that a later version will know.
     Choice(fn() -> Vec<&'static str>, &'static [&'static str]),
+    /// A dialect by its name: a choice whose words grow with every engine, so that the reference does not list them.
+    Engine,
     /// A key that a later version will know.
     Later,
 }
@@ -78,8 +81,17 @@ const fn section(path: &'static str, doc: &'static str) -> Key {
     key(path, Kind::Section, Derived(""), doc)
 }
 
-fn engines() -> Vec<&'static str> {
-    std::iter::once("auto").chain(ENGINES.iter().map(|engine| engine.name)).collect()
+/// The words of [`Kind::Engine`].
+pub(super) fn engines() -> Vec<&'static str> {
+    ["auto", Custom::NAME].into_iter().chain(ENGINES.iter().map(|engine| engine.name)).collect()
+}
+
+fn meanings() -> Vec<&'static str> {
+    Meaning::all().map(Meaning::as_str).collect()
+}
+
+fn itl_bases() -> Vec<&'static str> {
+    ItlBasis::ALL.iter().map(|basis| basis.as_str()).collect()
 }
 
 fn modes() -> Vec<&'static str> {
@@ -103,7 +115,7 @@ fn replica_sources() -> Vec<&'static str> {
 }
 
 use Fallback::{Derived, Required, Value};
-use Kind::{Address, Bytes, Choice, Count, Label, List, Moment, Path, Proxy, Span, Switch, Target, Text};
+use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Moment, Path, Proxy, Span, Switch, Target, Text};
 
 /// Every key of the configuration file, sections before their members.
 #[rustfmt::skip]
@@ -128,7 +140,18 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].name", Text, Required, "Its name, as in the servers' model label; unique. A lone `\"*\"` plans every model that the targets name: then the pools carry no names and are called after the model."),
     key("models[].target_namespace", Label, Derived("our own namespace in a cluster, else `default`"), "The `target_namespace` label of the exported series."),
     key("models[].mode", Choice(modes, &[]), Value("publish"), "`publish`; `shadow` computes and exports everything except `recommended_replicas`; `freeze` keeps the last published number, without expiry."),
-    key("models[].engine", Choice(engines, &[]), Value("auto"), "The servers' dialect; `auto` recognises it page by page."),
+    key("models[].engine", Engine, Value("auto"), "The servers' dialect; `auto` recognises it page by page, `custom` is described below it."),
+    section("models[].custom", "With `engine: custom`: what the servers' families mean. Durations are seconds, usage is a share of 1."),
+    key("models[].custom.model_label", Text, Value("model_name"), "The label that names the model; pages without it belong to whichever model is asked for."),
+    key("models[].custom.repeated_labels", List, Derived("none"), "Labels of ranks that repeat each other: only the lowest rank is read."),
+    key("models[].custom.repeated_labels[]", Text, Required, "A label's name."),
+    key("models[].custom.itl_basis", Choice(itl_bases, &[]), Value("per_request"), "What one observation of role `itl` is: the mean of a request, a token, an output event, or a request's whole duration over its tokens, which is no ITL."),
+    key("models[].custom.metrics", List, Derived("required with `engine: custom`"), "The families. Of several with one role the first that a page has counts."),
+    section("models[].custom.metrics[]", "One family."),
+    key("models[].custom.metrics[].role", Choice(meanings, &[]), Required, "What it means."),
+    key("models[].custom.metrics[].name", Text, Required, "Its name. A counter may be named without `_total`; of a histogram the count is read where the role is a count."),
+    key("models[].custom.metrics[].labels", List, Derived("every series"), "Only series that have these labels count."),
+    key("models[].custom.metrics[].labels[]", Text, Required, "`LABEL=VALUE`."),
     later("models[].scope"), later("models[].report"),
 
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written."),

@@ -4,15 +4,34 @@
 //! [`Sample`] per model label. Pages of one engine differ by version; an engine asks for each measurement by a list of names, newest first,
 //! and takes the first that exists. Aliases are never added up.
 //!
+//! What a target says may be its own (gauges), or a view of the fleet that every router repeats ([`Sample::fleet`], workers). Whatever a page lacks
+//! is named in [`Reading::missing`] and never read as zero.
+//!
 //! To add an engine: write its file with an [`Engine`] constant, add one line to [`ENGINES`], and add a folder of recorded pages under
-//! `tests/fixtures/engines/`.
+//! `tests/fixtures/engines/`; `UPDATE_REFERENCES=1 cargo test --test it engine_pages` writes down what they say.
+//!
+//! Reading order: `series` (what all engines share), `vllm` (a server), `infera` (a router), `sglang` (ranks), `dynamo` (pages within pages),
+//! `custom` and `dialect` (the operator's own), `missing`.
 
+pub mod custom;
+mod dialect;
+pub mod dynamo;
+pub mod gateway;
 pub mod infera;
+pub mod llamacpp;
+pub mod lmdeploy;
+mod missing;
+pub mod nim;
 pub mod render;
 pub mod series;
+pub mod sglang;
+pub mod tgi;
+pub mod trtllm;
 pub mod vllm;
 
 use std::collections::BTreeMap;
+
+pub use dialect::Dialect;
 
 use crate::exposition::Page;
 use crate::planner::input::Sample;
@@ -23,8 +42,8 @@ use crate::units::ModelId;
 pub struct Engine {
     /// Its name in configuration and labels.
     pub name: &'static str,
-    /// The families that it reads; lines of other families are skipped.
-    pub families: &'static [&'static str],
+    /// The families that it reads, in lists that engines share; lines of other families are skipped.
+    pub families: &'static [&'static [&'static str]],
     /// Whether its pages say how many replicas of each role are ready.
     pub counts_replicas: bool,
     /// Whether a page is of this dialect.
@@ -33,12 +52,30 @@ pub struct Engine {
     pub read: fn(&Page<'_>) -> Reading,
 }
 
-/// All dialects, in the order in which `auto` tries them.
-pub const ENGINES: &[&Engine] = &[&infera::ENGINE, &vllm::ENGINE];
+/// All dialects, in the order in which `auto` tries them: those that carry others' pages first, those with plain names last.
+pub const ENGINES: &[&Engine] = &[
+    &dynamo::ENGINE,
+    &infera::ENGINE,
+    &gateway::ENGINE,
+    &vllm::ENGINE,
+    &sglang::ENGINE,
+    &trtllm::ENGINE,
+    &lmdeploy::ENGINE,
+    &tgi::ENGINE,
+    &llamacpp::ENGINE,
+    &nim::ENGINE,
+];
 
 /// The dialect of that name.
 pub fn by_name(name: &str) -> Option<&'static Engine> {
     ENGINES.iter().copied().find(|engine| engine.name == name)
+}
+
+impl Engine {
+    /// The families that it reads.
+    pub fn family_names(&self) -> impl Iterator<Item = &'static str> {
+        self.families.iter().copied().flatten().copied()
+    }
 }
 
 /// What one page says.
@@ -51,6 +88,12 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// The reading of these samples, with what none of them has.
+    pub fn new(models: BTreeMap<Option<String>, Sample>) -> Self {
+        let missing = missing::of(models.values());
+        Self { models, missing }
+    }
+
     /// Everything the page says of one model: its own series and those without a model label. Empty where it says nothing.
     pub fn of_model(&self, model: &ModelId) -> Sample {
         let named = self.models.get(&Some(model.0.clone())).cloned();
@@ -69,6 +112,12 @@ impl Reading {
         for (role, workers) in &unnamed.workers {
             let known = sample.workers.entry(*role).or_default();
             *known = (*known).max(*workers);
+        }
+        for (gauge, value) in &unnamed.gauges {
+            sample.gauges.entry(*gauge).or_insert(*value);
+        }
+        for (gauge, value) in &unnamed.fleet {
+            sample.fleet.entry(*gauge).or_insert(*value);
         }
         sample
     }

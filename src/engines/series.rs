@@ -1,93 +1,286 @@
-//! How do a page's families become cumulative series of the planner? What all engines share, without any metric's name.
+//! How do a page's families become cumulative series and gauges of the planner? What all engines share, without any metric's name.
+//!
+//! One server may say one thing several times. Ranks that work on the same requests (tensor, pipeline, expert parallel) repeat each other's
+//! values, and so do the processes behind one page (`pid`): one of them is read. Data-parallel ranks share the work: their series stay apart
+//! and add up. A counter's series are never added here, since only differences may be.
 
 use std::collections::BTreeMap;
 
 use super::Reading;
 use crate::exposition::{Family, Page, Part, Sample as Line};
-use crate::planner::input::{Histogram, Sample, SeriesKey, Signal, Tally};
+use crate::planner::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use crate::units::Replicas;
+
+/// The processes behind one page; never a dimension of the work.
+const PROCESS: &str = "pid";
+
+/// How an engine labels its series.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'n> {
+    /// The label that names the model.
+    pub model: &'n str,
+    /// Labels of ranks that repeat each other: the lowest rank is read.
+    pub repeated: &'n [&'n str],
+    /// A label that, where it is empty, marks the total of the series that fill it.
+    pub total: Option<&'n str>,
+    /// Whether a line counts for the planner.
+    pub keep: fn(&Line<'_>) -> bool,
+}
+
+impl<'n> Labels<'n> {
+    /// Series that differ by the model's label, and by others that all add up.
+    pub const fn by_model(model: &'n str) -> Self {
+        Self { model, repeated: &[], total: None, keep: |_| true }
+    }
+}
+
+/// How the series of a gauge make one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Counts of things add up over ranks.
+    Sum,
+    /// Shares do not: the fullest rank is the first to hold the others up.
+    Max,
+    /// Of servers that a router sees, as most routers tell it.
+    Mean,
+}
+
+impl Combine {
+    /// One value from at least one.
+    pub fn of(self, values: &[f64]) -> f64 {
+        let sum = || values.iter().sum::<f64>();
+        match self {
+            Self::Sum => sum(),
+            Self::Max => values.iter().copied().fold(0.0, f64::max),
+            Self::Mean => sum() / values.len().max(1) as f64,
+        }
+    }
+}
 
 /// Reads families into a [`Reading`], model by model.
 pub struct Reader<'p, 'a> {
     page: &'p Page<'a>,
-    /// The label that names the model.
-    model_label: &'static str,
-    /// Whether a line counts for the planner.
-    keep: fn(&Line<'_>) -> bool,
-    reading: Reading,
+    labels: Labels<'p>,
+    models: BTreeMap<Option<String>, Sample>,
 }
 
+/// A model, and one of its series.
+type Place = (Option<String>, SeriesKey);
+
 impl<'p, 'a> Reader<'p, 'a> {
-    /// A reader of `page` whose series carry the model in `model_label`.
-    pub fn new(page: &'p Page<'a>, model_label: &'static str, keep: fn(&Line<'_>) -> bool) -> Self {
-        Self { page, model_label, keep, reading: Reading::default() }
+    /// A reader of `page`, whose series are labelled so.
+    pub fn new(page: &'p Page<'a>, labels: Labels<'p>) -> Self {
+        Self { page, labels, models: BTreeMap::new() }
     }
 
-    /// What was read.
-    pub fn finish(self) -> Reading {
-        self.reading
+    /// What was read. `itl` says what the engine's ITL histogram counts.
+    pub fn finish(mut self, itl: ItlBasis) -> Reading {
+        self.models.values_mut().for_each(|sample| sample.itl_basis = itl);
+        Reading::new(self.models)
     }
 
-    /// Lets `edit` add what is the engine's own to a model's sample.
+    /// Lets the engine add what is its own to a model's sample.
     pub fn sample(&mut self, model: Option<String>) -> &mut Sample {
-        self.reading.models.entry(model).or_default()
+        self.models.entry(model).or_default()
     }
 
     /// The samples read so far.
     pub fn samples(&mut self) -> impl Iterator<Item = &mut Sample> {
-        self.reading.models.values_mut()
+        self.models.values_mut()
     }
 
     /// The first family of `names` that the page has. Later names are aliases of the same measurement and are never added to it.
-    pub fn first_of(&self, names: &[&'static str]) -> Option<&'p Family<'a>> {
+    pub fn first_of(&self, names: &[&str]) -> Option<&'p Family<'a>> {
         names.iter().find_map(|name| self.page.family(name))
     }
 
-    /// Reads a histogram; notes it as missing where the page has none of `names`.
-    pub fn histogram(&mut self, signal: Signal, names: &[&'static str]) {
-        let Some(family) = self.first_of(names) else {
-            self.reading.missing.push(signal.as_str());
-            return;
-        };
-        let mut series: BTreeMap<(Option<String>, SeriesKey), Parts> = BTreeMap::new();
-        for line in family.samples.iter().filter(|line| (self.keep)(line)) {
-            series.entry(self.split(line)).or_default().take(line);
+    /// Reads a histogram.
+    pub fn histogram(&mut self, signal: Signal, names: &[&str]) {
+        self.histogram_where(signal, names, |_| true);
+    }
+
+    /// Reads those series of a histogram that `which` picks.
+    pub fn histogram_where(&mut self, signal: Signal, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
+        let Some(family) = self.first_of(names) else { return };
+        let mut series: BTreeMap<Place, (Vec<u64>, Parts)> = BTreeMap::new();
+        for line in self.lines(family).filter(|line| which(line)) {
+            let (place, rank) = self.split(line);
+            let known = series.entry(place).or_insert_with(|| (rank.clone(), Parts::default()));
+            if rank < known.0 {
+                *known = (rank, Parts::default());
+            } else if rank > known.0 {
+                continue;
+            }
+            known.1.take(line);
         }
-        for ((model, key), parts) in series {
+        for ((model, key), (_, parts)) in series {
             if let Some(histogram) = parts.finish() {
                 self.sample(model).histograms.entry(signal).or_default().insert(key, histogram);
             }
         }
     }
 
+    /// Gives a signal without a histogram the sum and count of two counters that advance together, so that it has a mean and no quantiles.
+    pub fn mean_of_counters(&mut self, signal: Signal, sums: &[&str], counts: &[&str]) {
+        let count_of: BTreeMap<_, _> = self.totals(counts);
+        for (model, sum) in self.totals(sums) {
+            let Some(&count) = count_of.get(&model) else { continue };
+            let known = self.sample(model).histograms.entry(signal).or_default();
+            if known.is_empty() {
+                known.insert(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() });
+            }
+        }
+    }
+
     /// Reads a counter, or a histogram's count, into a tally.
-    pub fn tally(&mut self, tally: Tally, names: &[&'static str]) {
-        let Some(family) = self.first_of(names) else { return };
-        let counts = |line: &&Line<'_>| matches!(line.part, Part::Total | Part::Value | Part::Count) && line.value >= 0.0;
-        let keep = self.keep;
-        for line in family.samples.iter().filter(counts).filter(|line| keep(line)) {
-            let (model, key) = self.split(line);
-            self.sample(model).tallies.entry(tally).or_default().insert(key, line.value);
+    pub fn tally(&mut self, tally: Tally, names: &[&str]) {
+        self.tally_where(tally, names, |_| true);
+    }
+
+    /// Reads those series of a counter that `which` picks.
+    pub fn tally_where(&mut self, tally: Tally, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
+        for ((model, key), value) in self.values(names, is_count, which) {
+            self.sample(model).tallies.entry(tally).or_default().insert(key, value);
+        }
+    }
+
+    /// Reads those sums of a histogram that `which` picks into a tally.
+    pub fn tally_of_sum(&mut self, tally: Tally, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
+        for ((model, key), value) in self.values(names, |part| part == Part::Sum, which) {
+            self.sample(model).tallies.entry(tally).or_default().insert(key, value);
+        }
+    }
+
+    /// Reads what two counters come to, series by series, where both are there.
+    pub fn tally_of_two(&mut self, tally: Tally, one: &str, other: &str) {
+        let others = self.values(&[other], is_count, |_| true);
+        for ((model, key), value) in self.values(&[one], is_count, |_| true) {
+            if let Some(more) = others.get(&(model.clone(), key.clone())) {
+                self.sample(model).tallies.entry(tally).or_default().insert(key, value + more);
+            }
+        }
+    }
+
+    /// Counts zero for counters that an engine shows from their first event on, where it shows a gauge from its start and nothing yet of
+    /// `events`: absent is zero only as long as nothing has happened.
+    pub fn zero_before(&mut self, events: &[&str], anchor: Gauge, tallies: &[Tally]) {
+        if self.first_of(events).is_some() {
+            return;
+        }
+        for sample in self.samples().filter(|sample| sample.gauges.contains_key(&anchor)) {
+            for &tally in tallies {
+                sample.tallies.entry(tally).or_insert_with(|| BTreeMap::from([(SeriesKey::default(), 0.0)]));
+            }
+        }
+    }
+
+    /// Reads a gauge.
+    pub fn gauge(&mut self, gauge: Gauge, combine: Combine, names: &[&str]) {
+        for (model, value) in self.gauges(combine, names, |_| true) {
+            self.sample(model).gauges.insert(gauge, value);
+        }
+    }
+
+    /// Reads those series of a gauge that `which` picks.
+    pub fn gauge_where(&mut self, gauge: Gauge, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
+        for (model, value) in self.gauges(Combine::Max, names, which) {
+            self.sample(model).gauges.insert(gauge, value);
+        }
+    }
+
+    /// Adds a further queue, where the page has it, to a gauge that it has.
+    pub fn gauge_plus(&mut self, gauge: Gauge, names: &[&str]) {
+        for (model, value) in self.gauges(Combine::Sum, names, |_| true) {
+            if let Some(known) = self.sample(model).gauges.get_mut(&gauge) {
+                *known += value;
+            }
+        }
+    }
+
+    /// Reads a router's view of the fleet.
+    pub fn fleet(&mut self, gauge: Gauge, combine: Combine, names: &[&str]) {
+        for (model, value) in self.gauges(combine, names, |_| true) {
+            self.sample(model).fleet.insert(gauge, value);
         }
     }
 
     /// Reads the process start time into every sample.
-    pub fn process_start(&mut self, names: &[&'static str]) {
+    pub fn process_start(&mut self, names: &[&str]) {
         let start = self.first_of(names).and_then(|family| family.samples.first()).map(|line| line.value).filter(|start| *start > 0.0);
         self.samples().for_each(|sample| sample.process_start = start);
     }
 
-    /// The model, and the key of the series from all other labels.
-    fn split(&self, line: &Line<'_>) -> (Option<String>, SeriesKey) {
+    /// A gauge of each model.
+    pub fn gauges(&self, combine: Combine, names: &[&str], which: impl Fn(&Line<'_>) -> bool) -> BTreeMap<Option<String>, f64> {
+        let mut values: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
+        for ((model, _), value) in self.values(names, |part| matches!(part, Part::Value | Part::Total), which) {
+            values.entry(model).or_default().push(value);
+        }
+        values.into_iter().map(|(model, values)| (model, combine.of(&values))).collect()
+    }
+
+    /// A counter of each model, all its series added: good for a mean of two counters, and only for engines whose series do not vanish.
+    fn totals(&self, names: &[&str]) -> BTreeMap<Option<String>, f64> {
+        let mut totals = BTreeMap::new();
+        for ((model, _), value) in self.values(names, is_count, |_| true) {
+            *totals.entry(model).or_insert(0.0) += value;
+        }
+        totals
+    }
+
+    /// The values of the first family of `names` by series, of the lowest rank each, and the largest where only the process differs: an
+    /// instrument that another process owns stays at zero.
+    fn values(&self, names: &[&str], part: impl Fn(Part) -> bool, which: impl Fn(&Line<'_>) -> bool) -> BTreeMap<Place, f64> {
+        let Some(family) = self.first_of(names) else { return BTreeMap::new() };
+        let mut values: BTreeMap<Place, (Vec<u64>, f64)> = BTreeMap::new();
+        for line in self.lines(family).filter(|line| part(line.part) && line.value >= 0.0 && which(line)) {
+            let (place, rank) = self.split(line);
+            match values.get_mut(&place) {
+                Some(known) if rank == known.0 => known.1 = known.1.max(line.value),
+                Some(known) if rank > known.0 => {}
+                Some(known) => *known = (rank, line.value),
+                None => {
+                    values.insert(place, (rank, line.value));
+                }
+            }
+        }
+        values.into_iter().map(|(place, (_, value))| (place, value)).collect()
+    }
+
+    /// The lines of a family that count.
+    fn lines<'f>(&self, family: &'f Family<'a>) -> impl Iterator<Item = &'f Line<'a>> + use<'f, 'p, 'a> {
+        let keep = self.labels.keep;
+        let total = self.labels.total.filter(|label| family.samples.iter().any(|line| is_total(line, label)));
+        family.samples.iter().filter(move |line| keep(line) && total.is_none_or(|label| is_total(line, label)))
+    }
+
+    /// The model and the series of a line, and its place among the ranks that repeat each other.
+    fn split(&self, line: &Line<'_>) -> (Place, Vec<u64>) {
+        let Labels { model, repeated, .. } = self.labels;
         let mut key = String::new();
-        for (name, value) in line.labels.iter().filter(|(name, _)| name != self.model_label) {
+        for (name, value) in line.labels.iter().filter(|(name, _)| name != model && name != PROCESS && !repeated.contains(&name.as_ref())) {
             if !key.is_empty() {
                 key.push(',');
             }
             // Debug quotes and escapes, so that no two label sets share a key.
             key.push_str(&format!("{name}={value:?}"));
         }
-        (line.label(self.model_label).map(str::to_owned), SeriesKey(key))
+        let rank = repeated.iter().map(|label| line.label(label).map_or(0, |rank| rank.parse().unwrap_or(u64::MAX)));
+        ((line.label(model).map(str::to_owned), SeriesKey(key)), rank.collect())
     }
+}
+
+/// A count of replicas: whole and not negative. Anything else is no count, and unknown is not zero.
+pub fn whole(value: f64) -> Option<Replicas> {
+    (value >= 0.0 && value.fract() == 0.0 && value <= f64::from(u32::MAX)).then_some(Replicas(value as u32))
+}
+
+fn is_total(line: &Line<'_>, label: &str) -> bool {
+    line.label(label).is_none_or(str::is_empty)
+}
+
+fn is_count(part: Part) -> bool {
+    matches!(part, Part::Total | Part::Value | Part::Count)
 }
 
 /// A histogram while its lines come in.

@@ -308,7 +308,7 @@ families! {
         "Scraped targets that inform the pool, by state: its own, or those of the model's traffic source.";
     TARGET_UP = Gauge "target_up" Target [] "1 while the target answers.";
     TARGET_SCRAPE_DURATION = Gauge "target_scrape_duration_seconds" Target [] "How long the target's last answer took.";
-    TARGET_MISSING_ROLES = Gauge "target_missing_roles" Target [] "Measurements that the planner can use and the target's page lacks.";
+    TARGET_MISSING_ROLES = Gauge "target_missing_roles" Target [] "Measurements that every decision rests on and the target's page lacks.";
     TARGET_INFO = Gauge "target_info" Target [POOL, ROLE, ENGINE] "Where a target belongs; always 1.";
     SCRAPES = Counter "scrapes_total" Source [RESULT] "Scrapes of targets by result.";
     TARGET_RESETS = Counter "target_resets_total" Source [] "Rounds in which a target's counters had moved backwards: its server restarted.";

@@ -12,7 +12,7 @@ use super::catalog::{self, Family, Kind};
 use super::process::ProcessUse;
 use super::served::served;
 use super::snapshot::{ModelSnapshot, Snapshot, SourceLabels, TargetStatus};
-use crate::planner::input::{FailureKind, PoolPolicy, SourceId};
+use crate::planner::input::{FailureKind, NEEDED, PoolPolicy, SourceId};
 use crate::planner::plan::{Latencies, Limit, LoopDecision, Outcome, OverrideKind, PhaseState, Plan, PoolPlan, Reason, SourceState};
 use crate::units::{Moment, Ratio, Replicas, Seconds};
 
@@ -226,7 +226,8 @@ impl Samples {
         self.flag(&catalog::TARGET_UP, &[name], target.up);
         self.put(&catalog::TARGET_SCRAPE_DURATION, &[name], target.duration.as_secs_f64());
         if target.up {
-            self.put(&catalog::TARGET_MISSING_ROLES, &[name], target.missing.len() as f64);
+            let missing = target.missing.iter().filter(|role| NEEDED.contains(role)).count();
+            self.put(&catalog::TARGET_MISSING_ROLES, &[name], missing as f64);
         }
         let pool = target.pool.as_ref().map_or("", |pool| pool.as_str());
         let role = target.role.map_or("", |role| role.as_str());

@@ -7,103 +7,14 @@
 //! cumulative since the series began; a map key names one series by all labels that make it distinct, so that differences are taken
 //! series by series and added afterwards, never the other way round.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::model::envelope::Envelope;
+pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
-
-/// A measurement that a server exports as a cumulative histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Signal {
-    /// Time from a request's arrival to its first token, seconds.
-    Ttft,
-    /// Time between tokens, seconds; [`ItlBasis`] says of what.
-    Itl,
-    /// Tokens of a request's prompt.
-    PromptTokens,
-    /// Tokens generated for a request.
-    OutputTokens,
-    /// Time from a request's arrival to its end, seconds.
-    RequestDuration,
-}
-
-impl Signal {
-    /// All signals, in the order in which a report lists them.
-    pub const ALL: [Self; 5] = [Self::Ttft, Self::Itl, Self::PromptTokens, Self::OutputTokens, Self::RequestDuration];
-
-    /// The name in reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ttft => "ttft",
-            Self::Itl => "itl",
-            Self::PromptTokens => "prompt_tokens",
-            Self::OutputTokens => "output_tokens",
-            Self::RequestDuration => "request_duration",
-        }
-    }
-}
-
-/// A measurement that a server exports as a cumulative counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Tally {
-    /// Requests that ended, whatever the outcome; does not depend on optional instrumentation.
-    Finished,
-    /// Tokens generated, counted as they come.
-    GeneratedTokens,
-}
-
-/// One series of a counter or histogram: its labels, sorted, as `name="value"` joined by commas. Labels that only repeat a value are left out.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct SeriesKey(pub String);
-
-/// What one observation of [`Signal::Itl`] stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ItlBasis {
-    /// The mean of one request: (last - first) / (tokens - 1).
-    #[default]
-    PerRequest,
-    /// One output event, which may carry several tokens (speculative decoding).
-    PerEvent,
-}
-
-/// A cumulative histogram of one series.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Histogram {
-    /// Sum of all observed values.
-    pub sum: f64,
-    /// Number of observations.
-    pub count: f64,
-    /// Upper bound and cumulative count, bounds strictly increasing and finite; the +Inf bucket is `count`. May be empty.
-    pub buckets: Vec<(f64, f64)>,
-    /// When the series began, seconds since the Unix epoch, where the page says so (`_created`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created: Option<f64>,
-}
-
-/// What one target says of one model at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// When the server's process started, seconds since the Unix epoch, where it says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub process_start: Option<f64>,
-    /// Cumulative histograms by series.
-    pub histograms: BTreeMap<Signal, BTreeMap<SeriesKey, Histogram>>,
-    /// Cumulative counters by series.
-    pub tallies: BTreeMap<Tally, BTreeMap<SeriesKey, f64>>,
-    /// Ready replicas by role, where the target knows the fleet (a router). Fleet views are never added up over targets.
-    pub workers: BTreeMap<Role, Replicas>,
-    /// What the ITL histogram counts.
-    #[serde(default)]
-    pub itl_basis: ItlBasis,
-}
 
 /// Why a target gave no sample. The names are label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -18,6 +18,7 @@ pub mod propose;
 pub mod publish;
 pub mod quantile;
 pub mod reconcile;
+mod sample;
 mod sum;
 pub mod window;
 

@@ -350,8 +350,11 @@ fn mean_of(growth: Option<&Growth>) -> Option<f64> {
 }
 
 /// Mean time between tokens. An engine that observes output events carries several tokens in one under speculative decoding; there the time is
-/// divided by the tokens that came after each request's first, where the engine counts them.
+/// divided by the tokens that came after each request's first, where the engine counts them. A duration of whole requests is no ITL.
 fn mean_itl(total: &Delta) -> Option<f64> {
+    if total.itl_basis == ItlBasis::WholeRequest {
+        return None;
+    }
     let growth = total.histograms.get(&Signal::Itl)?;
     if total.itl_basis == ItlBasis::PerEvent
         && let Some(tokens) = total.tallies.get(&Tally::GeneratedTokens)

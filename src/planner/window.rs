@@ -211,9 +211,7 @@ impl Delta {
         for (tally, growth) in &other.tallies {
             *self.tallies.entry(*tally).or_default() += growth;
         }
-        if other.itl_basis == ItlBasis::PerEvent {
-            self.itl_basis = ItlBasis::PerEvent;
-        }
+        self.itl_basis = self.itl_basis.max(other.itl_basis);
     }
 
     /// Whether adding the series up did not overflow.

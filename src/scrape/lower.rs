@@ -1,41 +1,48 @@
 //! What does this page say in the planner's terms? From bytes to a reading or a typed failure. Pure.
 
-use crate::engines::{ENGINES, Engine};
+use std::sync::LazyLock;
+
+use crate::engines::{Dialect, ENGINES};
 use crate::exposition::{Format, Page, Refusal, Wanted, read};
 use crate::planner::input::FailureKind;
 
 use super::failure::failure;
 use super::report::{Failure, Scraped};
 
+/// The families of all engines. Put together once: that takes as long as reading a short page.
+static ALL_FAMILIES: LazyLock<Wanted> = LazyLock::new(|| Wanted::new(ENGINES.iter().flat_map(|engine| engine.family_names())));
+
 /// Reads a whole page.
 ///
 /// `engine`: the dialect, or `None` to recognise it among all that are known. `keep`: whether the lines that were used are wanted as text,
 /// so that the page can be read again later with the same result.
-pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<&'static Engine>, keep: bool) -> Result<Scraped, Failure> {
+pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, keep: bool) -> Result<Scraped, Failure> {
     if body.starts_with(&[0x1f, 0x8b]) {
         return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
     }
-    let wanted = match engine {
-        Some(engine) => Wanted::new(engine.families.iter().copied()),
-        None => Wanted::new(ENGINES.iter().flat_map(|engine| engine.families.iter().copied())),
-    };
-    let page = read(body, Format::from_content_type(content_type), &wanted).map_err(|refusal| match refusal {
+    let named = engine.as_ref().map(|engine| Wanted::new(engine.family_names()));
+    let wanted = named.as_ref().unwrap_or(&ALL_FAMILIES);
+    let page = read(body, Format::from_content_type(content_type), wanted).map_err(|refusal| match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
         _ => failure(FailureKind::Parse, refusal.to_string()),
     })?;
-    let engine = engine.or_else(|| ENGINES.iter().copied().find(|engine| (engine.recognise)(&page))).ok_or_else(|| unknown(&page))?;
-    let reading = (engine.read)(&page);
+    let engine = engine.or_else(|| recognised(&page)).ok_or_else(|| unknown(&page))?;
+    let reading = engine.read(&page);
     if reading.models.is_empty() {
-        let message = format!("{} samples, none that engine {} knows; expected a server of that kind", page.samples_seen, engine.name);
+        let message = format!("{} samples, none that engine {} knows; expected a server of that kind", page.samples_seen, engine.name());
         return Err(failure(FailureKind::Empty, message));
     }
     Ok(Scraped {
-        engine: engine.name,
+        engine: engine.name(),
         reading,
         problems: page.problems.counts().map(|(_, count)| count as usize).sum(),
         first_problem: page.problems.first().first().map(ToString::to_string),
-        page: keep.then(|| used_lines(body, &page, engine)),
+        page: keep.then(|| used_lines(body, &page, &engine)),
     })
+}
+
+fn recognised(page: &Page<'_>) -> Option<Dialect> {
+    ENGINES.iter().copied().find(|engine| (engine.recognise)(page)).map(Dialect::Known)
 }
 
 fn unknown(page: &Page<'_>) -> Failure {
@@ -47,10 +54,10 @@ fn unknown(page: &Page<'_>) -> Failure {
 /// The lines of the page that the reading rests on, word for word, each family's type first.
 ///
 /// Lines are not written anew from what was understood: a recording must show what the server sent.
-fn used_lines(body: &[u8], page: &Page<'_>, engine: &Engine) -> String {
+fn used_lines(body: &[u8], page: &Page<'_>, engine: &Dialect) -> String {
     let mut text = String::new();
     let mut numbers = Vec::new();
-    let asked: Vec<_> = engine.families.iter().filter_map(|name| page.family(name)).collect();
+    let asked: Vec<_> = engine.family_names().into_iter().filter_map(|name| page.family(name)).collect();
     for family in page.families().filter(|family| asked.iter().any(|asked| std::ptr::eq(*asked, *family))) {
         // `Kind`'s names are the format's words.
         text.push_str(&format!("# TYPE {} {}\n", family.name, format!("{:?}", family.kind).to_lowercase()));
@@ -74,12 +81,12 @@ fn used_lines(body: &[u8], page: &Page<'_>, engine: &Engine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engines::Reading;
+    use crate::engines::{Engine, Reading};
     use crate::planner::input::Sample;
 
     static ENGINE: Engine = Engine {
         name: "test",
-        families: &["running", "tokens", "latency"],
+        families: &[&["running", "tokens", "latency"]],
         counts_replicas: false,
         recognise: |page| page.family("running").is_some(),
         read: |page| {
@@ -92,7 +99,9 @@ mod tests {
     };
 
     fn kind(body: &str, content_type: Option<&str>) -> Result<usize, FailureKind> {
-        lower(body.as_bytes(), content_type, Some(&ENGINE), false).map(|scraped| scraped.problems).map_err(|failure| failure.kind)
+        lower(body.as_bytes(), content_type, Some(Dialect::Known(&ENGINE)), false)
+            .map(|scraped| scraped.problems)
+            .map_err(|failure| failure.kind)
     }
 
     #[test]
@@ -110,13 +119,13 @@ mod tests {
 
     #[test]
     fn a_page_compressed_twice_says_so() {
-        let failed = lower(&[0x1f, 0x8b, 8], None, Some(&ENGINE), false);
+        let failed = lower(&[0x1f, 0x8b, 8], None, Some(Dialect::Known(&ENGINE)), false);
         assert!(failed.is_err_and(|failure| failure.message.contains("twice")));
     }
 
     #[test]
     fn the_first_problem_is_told_in_words() {
-        let scraped = lower(b"running 1\nrunning x\n", None, Some(&ENGINE), false);
+        let scraped = lower(b"running 1\nrunning x\n", None, Some(Dialect::Known(&ENGINE)), false);
         let first = scraped.ok().and_then(|scraped| scraped.first_problem);
         assert!(first.is_some_and(|words| words.starts_with("line 2")));
     }
@@ -127,8 +136,9 @@ mod tests {
             # TYPE tokens counter\ntokens_total{model=\"a\"} 5e3 # {trace=\"x\"} 1\nrunning{model=\"c\"} NaN\nrunning{model=\"d\",} 0x\n\
             latency_bucket{model=\"a\",le=\"0.5\"} 3\nlatency_bucket{model=\"a\",le=\"+Inf\"} 4\ngo_threads 9\nlatency_sum{model=\"a\"} 2.5\n\
             latency_count{model=\"a\"} 4";
-        let kept = lower(body.as_bytes(), None, Some(&ENGINE), true).ok().and_then(|scraped| scraped.page).unwrap_or_default();
-        let wanted = Wanted::new(ENGINE.families.iter().copied());
+        let kept =
+            lower(body.as_bytes(), None, Some(Dialect::Known(&ENGINE)), true).ok().and_then(|scraped| scraped.page).unwrap_or_default();
+        let wanted = Wanted::new(ENGINE.family_names());
         let families = |body: &str| {
             let page = read(body.as_bytes(), Format::Text, &wanted).unwrap();
             let sample = |sample: &crate::exposition::Sample<'_>| format!("{:?} {:?} {:?}", sample.part, sample.labels, sample.value);

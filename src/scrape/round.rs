@@ -32,7 +32,7 @@ use super::failure::{failure, within_body};
 use super::lower::lower;
 use super::report::{Failure, Scraped, TargetReport};
 use crate::config::ScrapeConfig;
-use crate::engines::Engine;
+use crate::engines::Dialect;
 use crate::planner::input::FailureKind;
 use crate::units::TargetId;
 
@@ -58,13 +58,12 @@ pub struct Job {
     /// The full URL, `http` or `https`.
     pub url: String,
     /// Its dialect; `None` recognises it.
-    pub engine: Option<&'static Engine>,
+    pub engine: Option<Dialect>,
 }
 
 impl PartialEq for Job {
     fn eq(&self, other: &Self) -> bool {
-        let name = |job: &Self| job.engine.map(|engine| engine.name);
-        (&self.target, &self.url, name(self)) == (&other.target, &other.url, name(other))
+        (&self.target, &self.url, &self.engine) == (&other.target, &other.url, &other.engine)
     }
 }
 
@@ -278,7 +277,7 @@ impl Task {
             let message = "the page ends inside a line, and the server announced neither a length nor chunks; expected a whole page";
             return Err(failure(FailureKind::Parse, message));
         }
-        let (engine, keep) = (self.job.engine, self.keep_pages);
+        let (engine, keep) = (self.job.engine.clone(), self.keep_pages);
         let mut scraped = if bytes.len() <= READ_IN_PLACE {
             lower(&bytes, content_type.as_deref(), engine, keep)?
         } else {

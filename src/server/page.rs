@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::export::served::served;
 use crate::export::snapshot::{ModelSnapshot, Snapshot, TargetStatus};
-use crate::planner::input::{PoolPolicy, Statistic};
+use crate::planner::input::{NEEDED, PoolPolicy, Statistic};
 use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan, Reason};
 use crate::report::explain;
 use crate::report::html::{Escaped, brief, known, number, table};
@@ -203,7 +203,8 @@ fn phase(phase: Phase) -> Vec<String> {
 fn targets(targets: &[TargetStatus]) -> String {
     let up = targets.iter().filter(|target| target.up).count();
     let mut html = format!("<h2>Targets</h2>\n<p>{up} of {} answer.</p>\n", targets.len());
-    let troubled: Vec<_> = targets.iter().filter(|target| !target.up || target.problem.is_some() || !target.missing.is_empty()).collect();
+    let lacks = |target: &TargetStatus| target.missing.iter().any(|role| NEEDED.contains(role));
+    let troubled: Vec<_> = targets.iter().filter(|target| !target.up || target.problem.is_some() || lacks(target)).collect();
     if troubled.is_empty() {
         return html;
     }

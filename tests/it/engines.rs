@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
-use inference_planner_exporter::engines::{ENGINES, Engine, Reading as PageReading, by_name};
+use inference_planner_exporter::engines::{Engine, Reading as PageReading, by_name};
 use inference_planner_exporter::exposition::{Format, Wanted, read};
 use inference_planner_exporter::planner::input::*;
 use inference_planner_exporter::planner::lint::lint;
@@ -40,7 +40,7 @@ fn page(engine: &str, name: &str) -> PageReading {
 }
 
 fn reading_of(engine: &Engine, body: &[u8]) -> PageReading {
-    let page = read(body, Format::Text, &Wanted::new(engine.families.iter().copied())).unwrap();
+    let page = read(body, Format::Text, &Wanted::new(engine.family_names())).unwrap();
     assert!((engine.recognise)(&page));
     (engine.read)(&page)
 }
@@ -328,20 +328,74 @@ fn a_page_that_repeats_every_line_counts_each_once() {
     assert_eq!(reading_of(engine, twice.as_bytes()).models, reading_of(engine, text.as_bytes()).models);
 }
 
+fn text(engine: &str, name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/engines/{engine}/{name}.prom"));
+    std::fs::read_to_string(path).unwrap()
+}
+
 #[test]
-fn each_page_is_recognised_by_its_own_engine_alone() {
-    for engine in ENGINES {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/engines").join(engine.name);
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.to_string_lossy().contains("excerpt") {
-                continue;
-            }
-            let body = std::fs::read(&path).unwrap();
-            for other in ENGINES {
-                let page = read(&body, Format::Text, &Wanted::new(other.families.iter().copied())).unwrap();
-                assert_eq!((other.recognise)(&page), other.name == engine.name, "{} as {}", path.display(), other.name);
-            }
-        }
-    }
+fn both_generations_of_a_gateway_on_one_page_are_not_added() {
+    let newer = text("gateway", "llm-d-epp-2026");
+    let older = text("gateway", "gie-epp-0.5-inference-model");
+    let engine = by_name("gateway").unwrap();
+    // A picker that writes both says the same of one model.
+    let older = older.replace("sql-lora-v3", "llama-3.1-8b").replace("sql-lora", "llama-3.1-8b");
+    let read = |body: String| reading_of(engine, body.as_bytes()).of_model(&ModelId::from("llama-3.1-8b"));
+    let (alone, both) = (read(newer.clone()), read(format!("{older}\n{newer}")));
+    assert_eq!((&alone.histograms, &alone.tallies, &alone.gauges), (&both.histograms, &both.tallies, &both.gauges));
+    assert_eq!((alone.workers, alone.fleet[&Gauge::KvUsage]), (both.workers, both.fleet[&Gauge::KvUsage]));
+    assert_eq!(alone.itl_basis, both.itl_basis);
+}
+
+#[test]
+fn tensor_parallel_ranks_repeat_and_data_parallel_ranks_add_up() {
+    // Attention in data parallel: each tensor rank is a data rank, so that neither alone tells them apart.
+    let rank = |tp: u32, dp: u32, running: f64, usage: f64| {
+        let labels =
+            format!("{{dp_rank=\"{dp}\",engine_type=\"unified\",model_name=\"m\",moe_ep_rank=\"{tp}\",pp_rank=\"0\",tp_rank=\"{tp}\"}}");
+        format!("sglang:num_running_reqs{labels} {running}\nsglang:token_usage{labels} {usage}\nsglang:max_total_num_tokens{labels} 1000\n")
+    };
+    let page = [rank(1, 0, 9.0, 0.9), rank(0, 0, 3.0, 0.3), rank(2, 1, 4.0, 0.4), rank(3, 1, 8.0, 0.8)].concat();
+    let sample = reading_of(by_name("sglang").unwrap(), page.as_bytes()).of_model(&ModelId::from("m"));
+    let expected = [(Gauge::Running, 7.0), (Gauge::KvUsage, 0.4), (Gauge::KvCapacityTokens, 2000.0)];
+    assert_eq!(sample.gauges, BTreeMap::from(expected));
+    assert_eq!(sample.tallies[&Tally::Finished].values().sum::<f64>(), 0.0, "no request has ended yet");
+}
+
+#[test]
+fn ranks_that_all_export_change_nothing() {
+    let model = "Qwen/Qwen3-30B-A3B-Instruct-2507";
+    let one = sample("sglang", "sglang-0.5.23-priority-scrape2", model);
+    let all = sample("sglang", "sglang-0.5.23-tp2all-scrape2", model);
+    let total =
+        |sample: &Sample| sample.tallies.iter().map(|(tally, series)| (*tally, series.values().sum::<f64>())).collect::<BTreeMap<_, _>>();
+    // One workload, served with priorities and with two ranks that export alike.
+    assert_eq!((&one.gauges, total(&one)), (&all.gauges, total(&all)));
+}
+
+#[test]
+fn a_duration_over_its_tokens_is_not_held_against_an_itl_objective() {
+    let page = |requests: u32| {
+        format!(
+            "tgi_request_count {requests}\ntgi_request_success {requests}\n\
+             tgi_request_mean_time_per_token_duration_sum {0}\ntgi_request_mean_time_per_token_duration_count {requests}\n\
+             tgi_request_input_length_sum {1}\ntgi_request_input_length_count {requests}\n\
+             tgi_request_generated_tokens_sum {1}\ntgi_request_generated_tokens_count {requests}\n",
+            f64::from(requests) * 0.5,
+            requests * 100
+        )
+    };
+    let sample = |requests| reading_of(by_name("tgi").unwrap(), page(requests).as_bytes()).of_model(&ModelId::from("m"));
+    let round = |requests| vec![(SourceId::Traffic, vec![("a:80/metrics", sample(requests))])];
+    let plan = planned(vec![round(10), round(30)], &policy(ReplicasFrom::Metric));
+    let observation = plan.observation.unwrap();
+    assert_eq!((observation.requests, observation.itl_seconds), (Some(Requests(20.0)), None));
+}
+
+#[test]
+fn a_sample_without_gauges_is_stored_as_before() {
+    let sample = Sample { process_start: Some(1.0), ..Sample::default() };
+    let stored = serde_json::to_string(&sample).unwrap();
+    assert_eq!(stored, r#"{"process_start":1.0,"histograms":{},"tallies":{},"workers":{},"itl_basis":"per_request"}"#);
+    assert_eq!(serde_json::from_str::<Sample>(&stored).unwrap(), sample);
 }

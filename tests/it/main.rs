@@ -3,6 +3,8 @@
 mod backtest_cli;
 mod config;
 mod demo;
+mod engine_custom;
+mod engine_pages;
 mod engines;
 mod export;
 mod exposition;

@@ -252,6 +252,41 @@ async fn a_recording_replays_to_the_byte_and_says_where_it_was_tampered_with() {
     assert!(code == Some(1) && stderr.contains("plan.json"), "{stderr}");
 }
 
+/// Infera's page under other names, in the operator's words.
+const CUSTOM: &str = r#"engine: custom
+    custom:
+      model_label: model
+      metrics:
+        - { role: ttft, name: acme_time_to_first_token_seconds }
+        - { role: itl, name: acme_inter_token_latency_seconds }
+        - { role: prompt_tokens, name: acme_input_sequence_tokens }
+        - { role: output_tokens, name: acme_output_sequence_tokens }
+        - { role: finished, name: acme_request_duration_seconds }
+        - { role: ready_prefill, name: acme_active_workers, labels: ["disagg_mode=prefill"] }
+        - { role: ready_decode, name: acme_active_workers, labels: ["disagg_mode=decode"] }
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custom_engine_is_planned_named_and_replayed() {
+    let routers = Router::pair("m").await;
+    routers.iter().for_each(|router| router.spoil(|page| page.replace("infera_", "acme_").into_bytes()));
+    let site = Site::new();
+    let recorded = site.path("recorded");
+    let config = site.config("", &[Model::of("m", &routers)]);
+    let written = std::fs::read_to_string(&config).unwrap().replace("mode: publish\n", &format!("mode: publish\n    {CUSTOM}"));
+    std::fs::write(&config, written).unwrap();
+    let mut exporter = Exporter::start_with(&["run", "--config", text(&config), "--record", text(&recorded)], &[]);
+    exporter.settle(&["m"], 3.0);
+    let target = routers[0].target();
+    assert_eq!(exporter.metrics().value("target_info", &[("target", &target), ("engine", "custom")]), Some(1.0));
+    assert_eq!(exporter.metrics().value("target_missing_roles", &[("target", &target)]), Some(0.0));
+    exporter.process.signal("TERM");
+    assert_eq!(exporter.process.ended(), Some(0));
+    let (code, _, stderr) = run(&["plan", "--replay", text(&recorded)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.lines().all(|line| line.ends_with("identical")), "{stderr}");
+}
+
 /// A vLLM page after so many requests: prefill finishes each with one token, decode with the others.
 fn vllm(requests: f64, decode: bool) -> String {
     let output = if decode { 256.0 } else { 1.0 };

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use inference_planner_exporter::config::ScrapeConfig;
-use inference_planner_exporter::engines::{Engine, Reading};
+use inference_planner_exporter::engines::{Dialect, Engine, Reading};
 use inference_planner_exporter::planner::input::{FailureKind, Sample};
 use inference_planner_exporter::scrape::report::{Scraped, TargetReport};
 use inference_planner_exporter::scrape::{Job, Scraper};
@@ -16,7 +16,7 @@ use crate::fake::{Behaviour, FakeServer};
 /// One family; a sample per model label.
 static ENGINE: Engine = Engine {
     name: "fake",
-    families: &["running"],
+    families: &[&["running"]],
     counts_replicas: false,
     recognise: |page| page.family("running").is_some(),
     read: |page| {
@@ -45,7 +45,7 @@ fn patient() -> ScrapeConfig {
 }
 
 fn job(url: &str) -> Job {
-    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(&ENGINE) }
+    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)) }
 }
 
 async fn round(scraper: &Scraper, jobs: &[Job]) -> Vec<TargetReport> {
@@ -379,9 +379,9 @@ async fn large_pages_share_a_small_budget_and_all_are_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_costs_its_target_only() {
     static BROKEN: Engine =
-        Engine { name: "broken", families: &["running"], counts_replicas: false, recognise: |_| true, read: |_| panic!("on purpose") };
+        Engine { name: "broken", families: &[&["running"]], counts_replicas: false, recognise: |_| true, read: |_| panic!("on purpose") };
     let server = FakeServer::with_page(PAGE).await;
-    let broken = Job { engine: Some(&BROKEN), target: TargetId("broken".to_owned()), ..job(&server.url()) };
+    let broken = Job { engine: Some(Dialect::Known(&BROKEN)), target: TargetId("broken".to_owned()), ..job(&server.url()) };
     let reports = round(&Scraper::new(&patient()).unwrap(), &[broken, job(&server.url())]).await;
     assert_eq!((kind(&reports[0]), kind(&reports[1])), (Some(FailureKind::Parse), None));
 }

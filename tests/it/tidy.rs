@@ -66,7 +66,8 @@ const IMPURE: &[&str] = &[
 ];
 
 /// Engines' spellings: they occur in `engines` only.
-const ENGINE_SPELLINGS: &[&str] = &["\"vllm:", "\"infera_", "sglang:", "dynamo_frontend"];
+const ENGINE_SPELLINGS: &[&str] =
+    &["\"vllm:", "\"infera_", "sglang:", "dynamo_frontend", "trtllm_", "\"tgi_", "llamacpp:", "llm_d_epp", "inference_pool_"];
 
 const MOST_CODE_LINES: usize = 400;
 

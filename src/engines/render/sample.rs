@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::vllm::VllmPage;
 use super::{InferaPage, InferaSeries};
-use crate::planner::input::{Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use crate::planner::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use crate::units::Role;
 
 impl InferaPage {
@@ -28,6 +28,8 @@ impl InferaPage {
             // A mixed worker is in no pool that the engine knows.
             workers: self.workers.iter().filter(|(role, _)| **role != Role::Aggregated).map(|(&role, &n)| (role, n)).collect(),
             itl_basis: ItlBasis::PerRequest,
+            gauges: BTreeMap::from([(Gauge::InFlight, self.in_flight as f64)]),
+            fleet: BTreeMap::new(),
         }
     }
 }
@@ -44,9 +46,16 @@ impl VllmPage {
             tallies: BTreeMap::from([
                 (Tally::Finished, BTreeMap::from([(key(",finished_reason=\"stop\""), self.finished as f64)])),
                 (Tally::GeneratedTokens, BTreeMap::from([(key(""), self.generated_tokens as f64)])),
+                (Tally::PromptTokens, BTreeMap::from([(key(""), self.prompt_tokens as f64)])),
             ]),
             workers: BTreeMap::new(),
             itl_basis: ItlBasis::PerEvent,
+            gauges: BTreeMap::from([
+                (Gauge::Running, self.running as f64),
+                (Gauge::Waiting, self.waiting as f64),
+                (Gauge::KvUsage, self.kv_usage),
+            ]),
+            fleet: BTreeMap::new(),
         }
     }
 }

@@ -121,6 +121,7 @@ impl Router {
             tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(SeriesKey::default(), self.requests)]))]),
             workers: BTreeMap::from([(Role::Prefill, Replicas(self.prefill)), (Role::Decode, Replicas(self.decode))]),
             itl_basis: ItlBasis::PerRequest,
+            ..Sample::default()
         }
     }
 
