@@ -112,7 +112,11 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     if args.warm_up >= trace.length {
         return Err(Failure::Usage(format!("--warm-up: expected less than the length of the trace, {:.0} s", trace.length.as_secs_f64())));
     }
-    let world = World::new(first, &trace, &settings);
+    let world = World::new(first, &trace, &settings).ok_or_else(|| {
+        Failure::Usage(
+            "--config: the first configuration describes the simulated servers, so it needs a profile (planner.profile)".to_owned(),
+        )
+    })?;
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
     let comparison = Comparison::of(&world, traffic, &configurations, args.baselines);
     describe(&comparison.fit_error);

@@ -3,10 +3,11 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use super::load_targets as load;
 use super::resolve::text;
 use super::{Config, ModelConfig, ModelSelector, SourceConfig, custom, names, scalar};
 use crate::engines::Dialect;
-use crate::planner::input::{GrowthRule, PoolPolicy, ReplicasFrom, SourceId};
+use crate::planner::input::{Capabilities, GrowthRule, PoolPolicy, Preset, ReplicasFrom, SourceId};
 use crate::units::{Positive, Seconds};
 
 /// Lines at growing depth.
@@ -19,7 +20,7 @@ impl Yaml {
 }
 
 /// Renders a configuration; `profiles` are the paths of the models' profiles, in order.
-pub(super) fn render(config: &Config, profiles: &[&Path]) -> String {
+pub(super) fn render(config: &Config, profiles: &[Option<&Path>]) -> String {
     let mut yaml = Yaml(String::new());
     yaml.line(0, "server:");
     yaml.line(1, format_args!("listen: {}", quoted(&config.server.listen.to_string())));
@@ -42,12 +43,12 @@ pub(super) fn render(config: &Config, profiles: &[&Path]) -> String {
     yaml.line(0, format_args!("max_target_series: {}", config.max_target_series));
     yaml.line(0, "models:");
     for (model, profile) in config.models.iter().zip(profiles) {
-        render_model(&mut yaml, model, profile);
+        render_model(&mut yaml, model, *profile);
     }
     yaml.0
 }
 
-fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: &Path) {
+fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
     let policy = &model.policy;
     let name = match &model.selector {
         ModelSelector::Named(name) => name.as_str(),
@@ -71,10 +72,15 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: &Path) {
     }
     yaml.line(2, "planner:");
     yaml.line(3, format_args!("preset: {}", policy.preset.as_str()));
-    yaml.line(3, format_args!("profile: {}", quoted(&profile.to_string_lossy())));
+    if let Some(profile) = profile {
+        yaml.line(3, format_args!("profile: {}", quoted(&profile.to_string_lossy())));
+    }
+    load::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
     yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
     yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
-    yaml.line(3, format_args!("correction: {}", policy.correction));
+    if policy.preset == Preset::Infera {
+        yaml.line(3, format_args!("correction: {}", policy.correction));
+    }
     let GrowthRule::TimesObserved(growth) = policy.growth;
     yaml.line(3, format_args!("growth: {growth}"));
     if let Some(traffic) = model.sources.iter().find(|source| source.source == SourceId::Traffic) {
@@ -106,9 +112,19 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
     let from = match pool.replicas_from {
         ReplicasFrom::Metric => "metric",
         ReplicasFrom::Targets => "targets",
+        ReplicasFrom::Observed => "observed",
     };
     yaml.line(4, format_args!("replicas_from: {from}"));
     yaml.line(4, format_args!("targets_per_replica: {}", pool.targets_per_replica));
+    if !pool.capabilities.is_unknown() {
+        yaml.line(4, "capabilities:");
+        let Capabilities { context_length, max_kv_tokens } = pool.capabilities;
+        for (key, tokens) in [("context_length", context_length), ("max_kv_tokens", max_kv_tokens)] {
+            if let Some(tokens) = tokens {
+                yaml.line(5, format_args!("{key}: {tokens}"));
+            }
+        }
+    }
 }
 
 fn render_targets(yaml: &mut Yaml, depth: usize, source: &SourceConfig) {

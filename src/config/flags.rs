@@ -8,6 +8,7 @@ use figment::value::{Dict, Value as Layered};
 use super::layers::insert;
 use super::names;
 use super::problem::Problem;
+use crate::planner::input::Preset;
 use crate::units::{ModelId, Role};
 
 /// Largest recommendation of a pool where the flags give none.
@@ -100,8 +101,11 @@ impl Flags {
             insert(&mut model, "planner.profile", Layered::from(path));
         }
         insert(&mut model, "traffic.targets.static", Layered::from(self.metrics_urls.clone()));
-        let pools = [Role::Prefill, Role::Decode].map(|role| self.pool(name, role, problems));
-        insert(&mut model, "pools", Layered::from(pools.to_vec()));
+        // Without a profile nobody said that prompts and answers are computed apart.
+        let apart = self.profile_results.is_some() || self.preset.as_deref() == Some(Preset::Infera.as_str());
+        let roles: &[Role] = if apart { &[Role::Prefill, Role::Decode] } else { &[Role::Aggregated] };
+        let pools: Vec<Layered> = roles.iter().map(|role| self.pool(name, *role, problems)).collect();
+        insert(&mut model, "pools", Layered::from(pools));
         Layered::from(model)
     }
 
@@ -112,7 +116,7 @@ impl Flags {
                 Ok(name) => insert(&mut pool, "name", Layered::from(name.0)),
                 Err(message) => {
                     // One sentence for both pools; a stand-in keeps the rest of the checks going.
-                    if role == Role::Prefill {
+                    if role != Role::Decode {
                         problems.push(Problem::outside("--model", message));
                     }
                     insert(&mut pool, "name", Layered::from(role.as_str()));

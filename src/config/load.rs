@@ -1,6 +1,7 @@
 //! How does text become a configuration? The two phases, and what is told of both.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -14,7 +15,7 @@ use super::resolve::{self, ModelDraft, PoolDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
 use super::{Config, ModelConfig, ModelSelector, effective, names, profile, scalar};
-use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, SourceId};
+use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset, QueueUnit, SourceId};
 use crate::planner::model::envelope::Envelope;
 use crate::units::{ModelId, PoolId, Ratio, Role, Seconds, Tokens};
 
@@ -210,23 +211,31 @@ impl Draft {
     }
 
     fn model(&self, draft: &ModelDraft, envelopes: &BTreeMap<PathBuf, Envelope>, pins: &BTreeMap<PoolId, Pin>) -> Option<ModelConfig> {
-        let envelope = envelopes.get(draft.profile.as_ref()?)?;
+        let capacity = match draft.preset? {
+            Preset::Infera => CapacityModel::Envelope(Box::new(envelopes.get(draft.profile.as_ref()?)?.clone())),
+            Preset::Dynamo => CapacityModel::Unknown,
+        };
         let selector = draft.selector.clone()?;
         let pools = draft
             .pools
             .iter()
             .map(|pool| {
                 let role = pool.role?;
-                let gpus = if role == Role::Prefill { envelope.prefill_gpus() } else { envelope.decode_gpus() };
+                let measured = match &capacity {
+                    CapacityModel::Envelope(envelope) if role == Role::Prefill => envelope.prefill_gpus(),
+                    CapacityModel::Envelope(envelope) => envelope.decode_gpus(),
+                    CapacityModel::Unknown => NonZeroU32::MIN,
+                };
                 let name = pool.pool.clone()?;
                 Some(PoolPolicy {
                     pin: pins.get(&name).cloned(),
                     pool: name,
                     role,
-                    gpus_per_replica: Some(pool.gpus_per_replica.unwrap_or(gpus)),
+                    gpus_per_replica: Some(pool.gpus_per_replica.unwrap_or(measured)),
                     limits: pool.limits?,
                     replicas_from: pool.replicas_from,
                     targets_per_replica: pool.targets_per_replica,
+                    capabilities: pool.capabilities,
                 })
             })
             .collect::<Option<Vec<_>>>()?;
@@ -242,10 +251,17 @@ impl Draft {
             interval: draft.interval?,
             scrape_interval: self.settings.scrape.as_ref()?.interval,
             hold_for: draft.hold_for?,
-            capacity: CapacityModel::Envelope(Box::new(envelope.clone())),
+            capacity,
+            load: match draft.preset? {
+                Preset::Infera => None,
+                Preset::Dynamo => Some(draft.load?),
+            },
             correction: draft.correction,
             growth: draft.growth?,
-            traffic_change: ChangeRule::SkipWindow,
+            traffic_change: match draft.preset? {
+                Preset::Infera => ChangeRule::SkipWindow,
+                Preset::Dynamo => ChangeRule::Tolerate,
+            },
             pools,
         };
         Some(ModelConfig {
@@ -265,7 +281,7 @@ impl Draft {
         envelopes: &BTreeMap<PathBuf, Envelope>,
         pins: &BTreeMap<PoolId, Pin>,
     ) -> Loaded {
-        let profiles: Vec<&Path> = self.models.iter().filter_map(|model| model.profile.as_deref()).collect();
+        let profiles: Vec<Option<&Path>> = self.models.iter().map(|model| model.profile.as_deref()).collect();
         let effective = effective::render(&config, &profiles);
         let portable = portable(&config, &profiles, envelopes);
         // Each part begins with its length, so that no two lists of parts give the same bytes. Maps and vectors are ordered, floats are
@@ -286,9 +302,11 @@ impl Draft {
         let mut warnings = Vec::new();
         for (draft, model) in self.models.iter().zip(&config.models) {
             let at = |name: &str| format!("{}.{name}", draft.key);
-            let message = "preset infera has no limit on steps down: a fall of the recommendation is followed at once; give the HPA or the \
-                           ScaledObject behavior.scaleDown policies, or a stabilization window";
-            warnings.push(self.values.describe(&at("planner.preset"), message.to_owned()));
+            if model.policy.preset == Preset::Infera {
+                let message = "preset infera has no limit on steps down: a fall of the recommendation is followed at once; give the HPA or the \
+                               ScaledObject behavior.scaleDown policies, or a stabilization window";
+                warnings.push(self.values.describe(&at("planner.preset"), message.to_owned()));
+            }
             let (scrape, interval) = (model.policy.scrape_interval, model.policy.interval);
             if scrape * 4 > interval {
                 let message = format!(
@@ -298,9 +316,17 @@ impl Draft {
                 );
                 warnings.push(self.values.describe(&at("planner.adjustment_interval"), message));
             }
-            let CapacityModel::Envelope(envelope) = &model.policy.capacity;
-            for (key, message) in floors(model, envelope) {
-                warnings.push(self.values.describe(&at(key), message));
+            if let CapacityModel::Envelope(envelope) = &model.policy.capacity {
+                for (key, message) in floors(model, envelope) {
+                    warnings.push(self.values.describe(&at(key), message));
+                }
+            }
+            for pool in blind_prefill(&model.policy) {
+                let message = "the servers do not export it, and target throughput and latency count waiting prompts in context lengths: \
+                               without it the pool is held with reason missing_capability";
+                let key =
+                    draft.pools.iter().find(|known| known.pool.as_ref() == Some(&pool.pool)).map_or("pools", |known| known.key.as_str());
+                warnings.push(self.values.describe(&format!("{key}.capabilities.context_length"), message.to_owned()));
             }
             for (pool, policy) in draft.pools.iter().zip(&model.policy.pools) {
                 let source = model.sources.iter().find(|source| source.source == SourceId::Pool(policy.pool.clone()));
@@ -322,16 +348,25 @@ impl Draft {
     }
 }
 
-/// Profiles become `profile-1.json` and so on, in the order of the models.
-fn portable(config: &Config, profiles: &[&Path], envelopes: &BTreeMap<PathBuf, Envelope>) -> Portable {
-    let names: Vec<String> = (1..=profiles.len()).map(|number| format!("profile-{number}.json")).collect();
-    let paths: Vec<&Path> = names.iter().map(Path::new).collect();
-    let text = |path: &&Path| {
-        let document = envelopes.get(*path).map(|envelope| serde_json::to_string(envelope.document()));
+/// Profiles become `profile-1.json` and so on, by the number of their model.
+fn portable(config: &Config, profiles: &[Option<&Path>], envelopes: &BTreeMap<PathBuf, Envelope>) -> Portable {
+    let mut names = (1..).map(|number| format!("profile-{number}.json"));
+    let named: Vec<Option<(String, &Path)>> = profiles.iter().map(|path| Some((names.next()?, (*path)?))).collect();
+    let paths: Vec<Option<&Path>> = named.iter().map(|named| named.as_ref().map(|(name, _)| Path::new(name))).collect();
+    let text = |path: &Path| {
+        let document = envelopes.get(path).map(|envelope| serde_json::to_string(envelope.document()));
         // A checked profile is finite numbers in plain structures, which JSON always holds.
         document.and_then(Result::ok).unwrap_or_default()
     };
-    Portable { config: effective::render(config, &paths), profiles: names.iter().cloned().zip(profiles.iter().map(text)).collect() }
+    let rendered = effective::render(config, &paths);
+    Portable { config: rendered, profiles: named.iter().flatten().map(|(name, path)| (name.clone(), text(path))).collect() }
+}
+
+/// Prefill pools whose waiting prompts cannot be held against a context length.
+fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
+    let counts_lengths = policy.load.is_some_and(|load| load.prefill_unit == QueueUnit::ContextLengths);
+    let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
+    policy.pools.iter().filter(blind)
 }
 
 /// Objectives that no number of replicas can meet, by the profile's own fastest points.

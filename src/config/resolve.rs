@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::check::Values;
 use super::layers::Layer;
-use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, custom, names, scalar, schema};
+use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, custom, load_targets, names, preset, scalar, schema};
 use crate::engines::Dialect;
-use crate::planner::input::{GrowthRule, Limits, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::planner::input::{Capabilities, GrowthRule, Limits, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, Seconds, TargetId};
 
 /// Shortest default of `hold_for`: ten minutes bridge a restart of the targets.
@@ -37,6 +37,7 @@ pub(super) struct ModelDraft {
     pub mode: Mode,
     pub preset: Option<Preset>,
     pub profile: Option<PathBuf>,
+    pub load: Option<LoadPolicy>,
     pub slo: Option<Slo>,
     pub interval: Option<Duration>,
     pub hold_for: Option<Duration>,
@@ -56,6 +57,7 @@ pub(super) struct PoolDraft {
     pub limits: Option<Limits>,
     pub replicas_from: ReplicasFrom,
     pub targets_per_replica: NonZeroU32,
+    pub capabilities: Capabilities,
 }
 
 /// The settings outside models. Relative paths in the file start at `folder`.
@@ -164,8 +166,8 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let engine = custom::dialect(values, key);
     let mode = values.text(&at("mode")).and_then(|name| Mode::ALL.into_iter().find(|mode| mode.as_str() == name));
     let profile = path(values, &at("planner.profile"), folder);
-    let preset = preset(values, key, profile.is_some());
     let slo = slo(values, key);
+    let preset = preset::read(values, key, profile.is_some());
     let interval = values.span(&at("planner.adjustment_interval"));
     if let (Some(interval), Some(scrape)) = (interval, scrape_interval)
         && interval < scrape
@@ -188,8 +190,12 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         sources.push(SourceConfig { source: SourceId::Traffic, targets: traffic });
     }
     let pools: Vec<PoolDraft> =
-        (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, &mut sources)).collect();
-    pools_fit_infera(values, key, &pools);
+        (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, preset, &mut sources)).collect();
+    if let Some(preset) = preset {
+        preset::pools_fit(values, key, preset, &pools);
+    }
+    let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
+    let load = load_targets::read(values, key, preset, &roles, scrape_interval);
     if let Some(engine) = engine.as_ref().filter(|engine| !engine.counts_replicas())
         && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
     {
@@ -208,6 +214,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         mode: mode.unwrap_or_default(),
         preset,
         profile,
+        load,
         slo,
         interval,
         hold_for,
@@ -216,31 +223,6 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         sources,
         pools,
     }
-}
-
-fn preset(values: &mut Values, key: &str, has_profile: bool) -> Option<Preset> {
-    let (at, profile_at) = (format!("{key}.planner.preset"), format!("{key}.planner.profile"));
-    let has_profile = has_profile || values.is_wrong(&profile_at);
-    let by_flags = values.layer(key) == Layer::Flag;
-    if !values.is_written(&at) {
-        if !has_profile {
-            if by_flags {
-                let message = "required: this version plans from a measured profile, so give --profile-results FILE (preset infera); target \
-                               throughput without a profile is not supported yet";
-                values.problem(&profile_at, message);
-            } else if !values.is_wrong(&at) {
-                values.problem(&at, "required: write planner: { preset: infera, profile: profile.json }; no other preset is there yet");
-            }
-            return None;
-        }
-        return Some(Preset::Infera);
-    }
-    let preset = values.text(&at).and_then(|name| Preset::ALL.into_iter().find(|preset| preset.as_str() == name));
-    if preset == Some(Preset::Infera) && !has_profile {
-        let message = if by_flags { "required by preset infera" } else { "required by preset infera: the path of a profile.json" };
-        values.problem(&profile_at, message);
-    }
-    preset
 }
 
 fn slo(values: &mut Values, key: &str) -> Option<Slo> {
@@ -280,7 +262,7 @@ fn targets(values: &mut Values, at: &str) -> Vec<TargetConfig> {
     targets
 }
 
-fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, sources: &mut Vec<SourceConfig>) -> PoolDraft {
+fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, preset: Option<Preset>, sources: &mut Vec<SourceConfig>) -> PoolDraft {
     let at = |name: &str| format!("{key}.{name}");
     let role = values.text(&at("role")).and_then(|name| Role::ALL.into_iter().find(|role| role.as_str() == name));
     let name = if any {
@@ -311,7 +293,9 @@ fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, sources: &mut 
     }
     let replicas_from = match from.as_deref() {
         Some("targets") => ReplicasFrom::Targets,
+        Some("observed") => ReplicasFrom::Observed,
         None if has_targets => ReplicasFrom::Targets,
+        None if preset == Some(Preset::Dynamo) => ReplicasFrom::Observed,
         _ => ReplicasFrom::Metric,
     };
     PoolDraft {
@@ -322,6 +306,10 @@ fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, sources: &mut 
         limits: limits(values, key),
         replicas_from,
         targets_per_replica: values.count(&at("targets_per_replica")).and_then(non_zero).unwrap_or(NonZeroU32::MIN),
+        capabilities: Capabilities {
+            context_length: values.count(&at("capabilities.context_length")).and_then(non_zero),
+            max_kv_tokens: values.count(&at("capabilities.max_kv_tokens")).and_then(non_zero),
+        },
     }
 }
 
@@ -330,7 +318,7 @@ fn limits(values: &mut Values, key: &str) -> Option<Limits> {
     let (min, max) = (values.count(&low), values.count(&high));
     let (min, max) = (min?, max?);
     if min == 0 {
-        values.problem(&low, "preset infera never goes below 1; zero needs a policy that observes idleness");
+        values.problem(&low, "expected at least 1; zero needs a policy that observes idleness, which is not there yet");
         return None;
     }
     let limits = Limits::new(Replicas(u32::try_from(min).ok()?), Replicas(u32::try_from(max).ok()?));
@@ -338,24 +326,6 @@ fn limits(values: &mut Values, key: &str) -> Option<Limits> {
         values.problem(&high, format!("expected at least min_replicas ({min}), got {max}"));
     }
     limits
-}
-
-fn pools_fit_infera(values: &mut Values, key: &str, pools: &[PoolDraft]) {
-    for pool in pools.iter().filter(|pool| pool.role == Some(Role::Aggregated)) {
-        let message = "preset infera plans prefill and decode apart; a profile says nothing of aggregated replicas";
-        values.problem(&format!("{}.role", pool.key), message);
-    }
-    let at = format!("{key}.pools");
-    let unclear = pools.iter().any(|pool| matches!(pool.role, None | Some(Role::Aggregated)));
-    if unclear || values.is_wrong(&at) {
-        return;
-    }
-    for role in [Role::Prefill, Role::Decode] {
-        let count = pools.iter().filter(|pool| pool.role == Some(role)).count();
-        if count != 1 {
-            values.problem(&at, format!("preset infera takes exactly one pool of role {role}, got {count}"));
-        }
-    }
 }
 
 fn every_source_is_measured(values: &mut Values, key: &str, pools: usize, traffic: bool) {

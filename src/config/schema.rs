@@ -66,6 +66,8 @@ pub(super) struct Key {
     pub doc: &'static str,
 }
 
+/// Most tokens of anything that one replica holds.
+const MOST_TOKENS: u64 = 1 << 31;
 /// Most replicas that a pool may be allowed; a larger number is a slip of the hand.
 const MOST_REPLICAS: u64 = 100_000;
 
@@ -106,12 +108,16 @@ fn presets() -> Vec<&'static str> {
     Preset::ALL.iter().map(|preset| preset.as_str()).collect()
 }
 
+fn optimization_targets() -> Vec<&'static str> {
+    vec!["throughput", "latency", "load"]
+}
+
 fn roles() -> Vec<&'static str> {
     Role::ALL.iter().map(|role| role.as_str()).collect()
 }
 
 fn replica_sources() -> Vec<&'static str> {
-    vec!["metric", "targets"]
+    vec!["metric", "targets", "observed"]
 }
 
 use Fallback::{Derived, Required, Value};
@@ -161,9 +167,15 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].slo.attainment"),
 
     section("models[].planner", "How the number of replicas is found."),
-    key("models[].planner.preset", Choice(presets, &["wva", "dynamo", "auto"]), Derived("`infera` where a profile is given; otherwise required"), "The named set of planner values; single keys override it."),
+    key("models[].planner.preset", Choice(presets, &["wva", "auto"]), Derived("`infera` where a profile is given, `dynamo` where neither a profile nor an objective is; otherwise required"), "The named set of planner values; single keys override it."),
+    key("models[].planner.target", Choice(optimization_targets, &["sla"]), Derived("`throughput` with preset dynamo; preset infera has no other target than its objectives"), "What preset dynamo aims at: `throughput` lets replicas fill up, `latency` keeps them nearly empty, `load` takes the thresholds below."),
+    key("models[].planner.prefill_scale_up_queue_tokens", Count(0, MOST_TOKENS), Derived("required with target load and a prefill pool"), "One more from this many tokens that wait at one prefill replica."),
+    key("models[].planner.prefill_scale_down_queue_tokens", Count(0, MOST_TOKENS), Derived("required with target load and a prefill pool"), "One less while no more wait at any; below the former."),
+    key("models[].planner.decode_scale_up_kv_rate", Count(1, 1000), Derived("required with target load and a decode or aggregated pool"), "One more from this share of the KV memory of one replica in use or waited for, in percent."),
+    key("models[].planner.decode_scale_down_kv_rate", Count(0, 1000), Derived("required with target load and a decode or aggregated pool"), "One less while no replica has more; below the former."),
     key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json."),
-    key("models[].planner.adjustment_interval", Span, Value("3m"), "Time between two decisions; at least `scrape.interval`."),
+    key("models[].planner.adjustment_interval", Span, Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
+    key("models[].planner.load_adjustment_interval", Span, Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
     key("models[].planner.hold_for", Span, Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
     key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile."),
     key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas."),
@@ -179,7 +191,7 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].traffic.targets.dns"), later("models[].traffic.targets.srv"), later("models[].traffic.targets.file_sd"),
     later("models[].traffic.targets.http_sd"), later("models[].traffic.targets.kubernetes"), later("models[].traffic.targets.prometheus"),
 
-    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode."),
+    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated."),
     section("models[].pools[]", "Identical replicas with one role."),
     key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
     key("models[].pools[].role", Choice(roles, &[]), Required, "What its replicas do. Preset infera does not take `aggregated`."),
@@ -189,11 +201,14 @@ pub(super) const KEYS: &[Key] = &[
     section("models[].pools[].targets", "The endpoints to scrape: the replicas themselves."),
     key("models[].pools[].targets.static", List, Derived("none; without traffic targets every pool needs some"), "A list of URLs."),
     key("models[].pools[].targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
-    key("models[].pools[].replicas_from", Choice(replica_sources, &["kubernetes"]), Derived("`targets` where the pool has targets, else `metric`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &["kubernetes"]), Derived("`targets` where the pool has targets, else `metric`; `observed` with preset dynamo"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `observed` takes a router's count where there is one and counts targets otherwise."),
+    section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
+    key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
+    key("models[].pools[].capabilities.max_kv_tokens", Count(1, MOST_TOKENS), Derived("what the engine exports"), "Tokens that the KV memory of one replica holds."),
     key("models[].pools[].targets_per_replica", Count(1, 100_000), Value("1"), "Scraped endpoints of one replica (ranks, ports)."),
     later("models[].pools[].targets.dns"), later("models[].pools[].targets.srv"), later("models[].pools[].targets.file_sd"),
     later("models[].pools[].targets.http_sd"), later("models[].pools[].targets.kubernetes"), later("models[].pools[].targets.prometheus"),
-    later("models[].pools[].cost"), later("models[].pools[].accelerator"), later("models[].pools[].capabilities"),
+    later("models[].pools[].cost"), later("models[].pools[].accelerator"),
     later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
     later("models[].pools[].transition_timeout"),
 ];

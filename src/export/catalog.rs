@@ -168,8 +168,15 @@ const MODE: Label = Label {
         Mode::ALL.iter().map(|&mode| (mode.as_str(), meaning(mode))).collect()
     }),
 };
-const LOOP: Label =
-    Label { name: "loop", values: Values::Closed(|| vec![("slow", "The loop that decides at multiples of the decision interval.")]) };
+const LOOP: Label = Label {
+    name: "loop",
+    values: Values::Closed(|| {
+        vec![
+            ("slow", "The loop that decides at multiples of the adjustment interval, from a window and a model."),
+            ("fast", "The loop that decides from how full the replicas are right now."),
+        ]
+    }),
+};
 const PHASE: Label = Label {
     name: "phase",
     values: Values::Closed(|| vec![("prompt", "Up to the first token: TTFT."), ("generation", "After the first token: ITL.")]),

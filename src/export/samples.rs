@@ -209,9 +209,11 @@ impl Samples {
         for &reason in Reason::ALL {
             self.flag(&catalog::HOLD_REASON, &extend(labels, reason.as_str()), reason == pool.reason);
         }
-        for &decision in LoopDecision::ALL {
-            let labels = [name, namespace, pool_name, role, "slow", decision.as_str()];
-            self.flag(&catalog::LOOP_DECISION, &labels, decision == pool.slow_loop);
+        for (which, made) in [("slow", pool.slow_loop), ("fast", pool.fast_loop)] {
+            for &decision in LoopDecision::ALL {
+                let labels = [name, namespace, pool_name, role, which, decision.as_str()];
+                self.flag(&catalog::LOOP_DECISION, &labels, decision == made);
+            }
         }
         for &limit in Limit::ALL {
             self.flag(&catalog::LIMIT_ACTIVE, &extend(labels, limit.as_str()), pool.limits_active.contains(&limit));

@@ -165,16 +165,19 @@ pub struct Slo {
 pub enum Preset {
     /// Infera's SLA planner.
     Infera,
+    /// NVIDIA Dynamo's planner.
+    Dynamo,
 }
 
 impl Preset {
     /// All presets that exist.
-    pub const ALL: [Self; 1] = [Self::Infera];
+    pub const ALL: [Self; 2] = [Self::Infera, Self::Dynamo];
 
     /// The name in configuration and labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Infera => "infera",
+            Self::Dynamo => "dynamo",
         }
     }
 }
@@ -268,6 +271,8 @@ pub enum ReplicasFrom {
     Metric,
     /// The known targets of the pool, divided by [`PoolPolicy::targets_per_replica`]. A silent one counts until discovery drops it.
     Targets,
+    /// A router's count where one lists the role, else the known targets: the pool's own, or the traffic targets that serve the model.
+    Observed,
 }
 
 /// What the operator decided about one pool.
@@ -285,8 +290,27 @@ pub struct PoolPolicy {
     pub replicas_from: ReplicasFrom,
     /// Scraped endpoints of one replica.
     pub targets_per_replica: NonZeroU32,
+    /// What one replica can do, as far as the operator says so. What the engine exports comes first.
+    #[serde(default, skip_serializing_if = "Capabilities::is_unknown")]
+    pub capabilities: Capabilities,
     /// A decreed count, if there is one.
     pub pin: Option<Pin>,
+}
+
+/// What one replica can do, where the engine does not export it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Tokens of the longest request.
+    pub context_length: Option<NonZeroU32>,
+    /// Tokens that the KV memory holds.
+    pub max_kv_tokens: Option<NonZeroU32>,
+}
+
+impl Capabilities {
+    /// Whether the operator said nothing.
+    pub fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How far one decision may grow a pool.
@@ -313,6 +337,62 @@ pub enum ChangeRule {
 pub enum CapacityModel {
     /// A measured profile.
     Envelope(Box<Envelope>),
+    /// Nobody measured it: how full the replicas are decides.
+    Unknown,
+}
+
+/// How full replicas may be (planning.md 4, seed 002): the fast loop adds a replica when one is too full, and takes one away when all are
+/// nearly empty and the others can carry its load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadPolicy {
+    /// Time between two decisions; not zero.
+    pub interval: Duration,
+    /// For prompts that wait at a prefill replica.
+    pub prefill: Band,
+    /// What the prefill band counts.
+    pub prefill_unit: QueueUnit,
+    /// For the share of a replica's KV memory that its requests use or wait for.
+    pub decode: Band,
+}
+
+/// In what waiting prompts are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueUnit {
+    /// Shares of the context length.
+    ContextLengths,
+    /// Tokens.
+    Tokens,
+}
+
+/// Two thresholds with room between them, in which nothing happens. Invariant: `down` lies below `up`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Band {
+    /// From here on a replica is too full.
+    pub up: Threshold,
+    /// Down to here a replica is nearly empty.
+    pub down: Threshold,
+}
+
+/// A number that a load is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Threshold {
+    /// The number.
+    pub at: f64,
+    /// Whether the number itself counts as beyond it.
+    pub inclusive: bool,
+}
+
+impl Threshold {
+    /// Whether a load is at or over it.
+    pub fn is_reached_by(self, load: f64) -> bool {
+        load > self.at || self.inclusive && load == self.at
+    }
+
+    /// Whether a load is at or under it.
+    pub fn is_undercut_by(self, load: f64) -> bool {
+        load < self.at || self.inclusive && load == self.at
+    }
 }
 
 /// Everything decided beforehand about one model. All options are resolved.
@@ -336,6 +416,9 @@ pub struct ModelPolicy {
     pub hold_for: Duration,
     /// What one replica can do.
     pub capacity: CapacityModel,
+    /// How full replicas may be. Invariant, checked by `config`: given where the capacity model is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadPolicy>,
     /// Whether measured latencies correct the capacity model.
     pub correction: bool,
     /// How far one decision may grow a pool.

@@ -8,8 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::input::SourceId;
+use super::observe::Window;
 use super::plan::{
-    EnvelopeTrace, Estimates, LatencyRatios, Limit, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step, Warning,
+    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step,
+    Warning,
 };
 use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, Role, TargetId};
@@ -25,6 +27,9 @@ pub struct Memory {
     pub sources: Vec<SourceMemory>,
     /// The last slow decision, kept until the next one.
     pub decision: Option<Decision>,
+    /// What the fast loop knows; `None` before its first round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadMemory>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// What was recommended and published, by pool.
@@ -56,7 +61,18 @@ pub struct SourceMemory {
     pub departed: Vec<Departed>,
 }
 
-/// The outcome of a slow decision.
+/// What the fast loop remembers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadMemory {
+    /// When it began, on the monotonic clock.
+    pub since: Duration,
+    /// Number of the interval of its last decision: wall time over the interval.
+    pub slot: u64,
+    /// That decision, kept until the next one.
+    pub decision: Decision,
+}
+
+/// The outcome of a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// `none` or `slo_unreachable` where it was computed, else why it is held.
@@ -83,9 +99,15 @@ pub struct Decision {
     pub pools: BTreeMap<PoolId, PoolDecision>,
 }
 
-/// One pool's part of a slow decision.
+/// One pool's part of a decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolDecision {
+    /// Why this pool is held while others are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// How full its replicas are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadTrace>,
     /// What each proposer asked for.
     pub proposed: BTreeMap<Proposer, Replicas>,
     /// The reconciled wish.
@@ -125,6 +147,7 @@ impl Memory {
     #[must_use]
     pub fn without_decision(mut self) -> Self {
         self.decision = None;
+        self.load = None;
         self
     }
 
@@ -141,5 +164,37 @@ impl Memory {
     /// Time of the window so far.
     pub fn window_elapsed(&self, now: Moment) -> Duration {
         self.window.map_or(Duration::ZERO, |window| now.monotonic.saturating_sub(window.started.monotonic))
+    }
+}
+
+impl Decision {
+    /// A decision without a result. Called with [`Reason::None`] it is the frame that the loops fill in.
+    pub(super) fn held(reason: Reason, window: Option<&Window>) -> Self {
+        let coverage_of = |window: &Window| window.coverage.clone();
+        let mut pools = BTreeMap::new();
+        for (source, coverage) in window.map(coverage_of).unwrap_or_default() {
+            if let SourceId::Pool(pool) = source {
+                pools.insert(pool, PoolDecision { coverage: Some(coverage), ..PoolDecision::default() });
+            }
+        }
+        Self {
+            reason,
+            observation: window.map(|window| window.observation.clone()),
+            prediction: None,
+            latency_ratio: LatencyRatios::default(),
+            estimated: Estimates::default(),
+            prompt: PhaseState::default(),
+            generation: PhaseState::default(),
+            envelope: None,
+            warnings: window.map(|window| window.warnings.clone()).unwrap_or_default(),
+            coverage: window.and_then(|window| window.coverage.get(&SourceId::Traffic).copied()),
+            pools,
+        }
+    }
+}
+
+impl PoolDecision {
+    pub(super) fn planned(&self) -> Option<Replicas> {
+        self.steps.last().map(|step| step.after)
     }
 }

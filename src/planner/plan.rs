@@ -82,6 +82,12 @@ pub enum HoldKind {
     Decreed,
 }
 
+impl Default for LoopDecision {
+    fn default() -> Self {
+        Self::Wait
+    }
+}
+
 impl Reason {
     /// How a hold for this reason ends; `None` where the value is computed.
     pub fn hold_kind(self) -> Option<HoldKind> {
@@ -174,7 +180,7 @@ closed_set! {
 }
 
 closed_set! {
-    /// What the slow loop did in this round.
+    /// What a loop did in this round.
     LoopDecision {
         Scale = "scale", "A new count was decided.";
         Stay = "stay", "The count was confirmed.";
@@ -341,6 +347,27 @@ pub struct EnvelopeTrace {
     pub decode_budget: Replicas,
 }
 
+/// How full the replicas of a pool are, so that a person can redo the rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadTrace {
+    /// The fullest of the targets.
+    pub fullest: TargetId,
+    /// Its load: a share of its KV memory, or what waits at a prefill replica in context lengths or tokens.
+    pub load: f64,
+    /// The same if the recommended replicas were there already: load * current / recommended.
+    pub projected: f64,
+    /// From here on one more is wanted.
+    pub up: f64,
+    /// Below here one less is wanted, if all targets are.
+    pub down: f64,
+    /// Whether all targets are below.
+    pub all_below: bool,
+    /// Targets whose load is known.
+    pub described: u32,
+    /// Targets.
+    pub known: u32,
+}
+
 /// A recommendation as it may be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
@@ -383,6 +410,12 @@ pub struct PoolPlan {
     pub published: Option<Published>,
     /// What the slow loop did in this round.
     pub slow_loop: LoopDecision,
+    /// What the fast loop did in this round; it always waits where there is none.
+    #[serde(default)]
+    pub fast_loop: LoopDecision,
+    /// How full its replicas are, where the fast loop looks at that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadTrace>,
     /// Share of the known replicas that the window describes.
     pub coverage: Option<Ratio>,
     /// GPUs of one replica in force.

@@ -241,3 +241,10 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleet: BTreeMap<Gauge, f64>,
 }
+
+impl Sample {
+    /// Whether it says nothing of the model at all.
+    pub fn is_empty(&self) -> bool {
+        self.histograms.is_empty() && self.tallies.is_empty() && self.workers.is_empty() && self.gauges.is_empty() && self.fleet.is_empty()
+    }
+}

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::input::{CapacityModel, ModelPolicy};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
-use crate::planner::plan::{EnvelopeTrace, LatencyRatios, Observation, Plan, PoolPlan};
+use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadTrace, Observation, Plan, PoolPlan};
 use crate::units::{Ratio, Replicas, Seconds, Tokens};
 
 /// HTML of one model's decision: what was seen, the arithmetic, then each pool's way from the wish to the number.
@@ -88,8 +88,8 @@ fn is_window_of(seen: &Observation, trace: &EnvelopeTrace) -> bool {
 }
 
 fn arithmetic(plan: &Plan, policy: &ModelPolicy, observation: &Observation, trace: &EnvelopeTrace) -> String {
+    let CapacityModel::Envelope(envelope) = &policy.capacity else { return String::new() };
     let seen = Seen::new(observation, trace);
-    let CapacityModel::Envelope(envelope) = &policy.capacity;
     let profile = envelope.document();
     let mut rows = load_rows(&seen, profile, plan.latency_ratio, trace);
     rows.extend(prefill_rows(plan, trace));
@@ -296,8 +296,30 @@ impl Segment {
     }
 }
 
+/// How full the replicas are, and what follows from it, in one sentence.
+pub(super) fn fullness(load: &LoadTrace) -> String {
+    let LoadTrace { fullest, described, known, .. } = load;
+    let verdict = if load.projected >= load.up {
+        "too full"
+    } else if load.all_below {
+        "all are nearly empty"
+    } else {
+        "neither too full nor all nearly empty"
+    };
+    format!(
+        "The fullest of {described} of {known} targets is {fullest} with load {}, {} with the recommended replicas; up from {}, down below {}: {verdict}.",
+        number(load.load),
+        number(load.projected),
+        number(load.up),
+        number(load.down),
+    )
+}
+
 fn steps(pool: &PoolPlan) -> String {
     let mut html = format!("<h4>Pool {}</h4>\n", Escaped(&pool.pool));
+    if let Some(load) = &pool.load {
+        let _ = writeln!(html, "<p>{}</p>", Escaped(fullness(load)));
+    }
     let proposals = pool.proposed.iter().map(|(proposer, replicas)| {
         vec![proposer.to_string(), String::new(), replicas.to_string(), "proposed".to_owned(), proposer.meaning().to_owned()]
     });

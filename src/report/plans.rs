@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::planner::plan::{EnvelopeTrace, Estimates, Latencies, Observation, PhaseState, Plan, PoolPlan, Prediction};
+use crate::planner::plan::{EnvelopeTrace, Estimates, Latencies, LoadTrace, Observation, PhaseState, Plan, PoolPlan, Prediction};
 use crate::units::Replicas;
 
 /// `{"models": [...]}`, in the order given.
@@ -115,6 +115,19 @@ fn envelope(trace: &EnvelopeTrace) -> Value {
     })
 }
 
+fn load(trace: &LoadTrace) -> Value {
+    json!({
+        "fullest": trace.fullest.as_str(),
+        "load": trace.load,
+        "projected": trace.projected,
+        "up": trace.up,
+        "down": trace.down,
+        "all_below": trace.all_below,
+        "described": trace.described,
+        "known": trace.known,
+    })
+}
+
 fn pool(pool: &PoolPlan) -> Value {
     let count = |replicas: Option<Replicas>| replicas.map(|replicas| replicas.0);
     let proposed = pool.proposed.iter().map(|(proposer, replicas)| (proposer.as_str().to_owned(), json!(replicas.0)));
@@ -133,6 +146,8 @@ fn pool(pool: &PoolPlan) -> Value {
         "reason": pool.reason.as_str(),
         "overridden": pool.overridden.map(|kind| kind.as_str()),
         "slow_loop": pool.slow_loop.as_str(),
+        "fast_loop": pool.fast_loop.as_str(),
+        "load": pool.load.as_ref().map(load),
         "coverage": pool.coverage.map(|share| share.get()),
         "gpus_per_replica": pool.gpus_per_replica,
         "timestamp_seconds": pool.published.map(|published| published.timestamp.as_secs_f64()),

@@ -95,6 +95,9 @@ fn render_pool(text: &mut String, pool: &PoolPlan) -> std::fmt::Result {
         shown(pool.recommended_replicas),
         pool.reason,
     )?;
+    if let Some(load) = &pool.load {
+        writeln!(text, "    {}", super::explain::fullness(load))?;
+    }
     pool.steps
         .iter()
         .try_for_each(|step| writeln!(text, "    {:<10} {} -> {}  {}", step.stage.as_str(), step.before, step.after, step.reason.meaning()))

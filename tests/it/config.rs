@@ -576,7 +576,7 @@ fn the_hash_follows_the_meaning_and_the_profile() {
     let files = BTreeMap::from([(PathBuf::from("profile.json"), Ok(PROFILE.replacen("60", "61", 1)))]);
     let measured_anew = draft.finish(&files).expect("a good profile").config;
     assert_ne!(first.hash, measured_anew.hash);
-    let CapacityModel::Envelope(envelope) = &measured_anew.models[0].policy.capacity;
+    let CapacityModel::Envelope(envelope) = &measured_anew.models[0].policy.capacity else { panic!("a profile was given") };
     assert_eq!(envelope.document().prefill.ttft_ms[0], 61.0);
 }
 

@@ -57,6 +57,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         limits: Limits::new(Replicas(1), Replicas(100)).unwrap(),
         replicas_from: from,
         targets_per_replica: NonZeroU32::MIN,
+        capabilities: Default::default(),
         pin: None,
     };
     ModelPolicy {
@@ -68,6 +69,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         scrape_interval: Duration::from_secs(15),
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(serde_json::from_str(PROFILE).unwrap()),
+        load: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

@@ -62,6 +62,7 @@ pub mod fixture {
             limits: Limits::new(Replicas(1), Replicas(16)).unwrap(),
             replicas_from: ReplicasFrom::Metric,
             targets_per_replica: NonZeroU32::MIN,
+            capabilities: Default::default(),
             pin: None,
         };
         ModelPolicy {
@@ -73,6 +74,7 @@ pub mod fixture {
             scrape_interval: Duration::from_secs(5),
             hold_for: VALID,
             capacity: CapacityModel::Envelope(Box::new(envelope())),
+            load: None,
             correction: true,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
             traffic_change: ChangeRule::SkipWindow,
@@ -97,6 +99,8 @@ pub mod fixture {
             overridden: None,
             published: Some(Published { replicas: wish, timestamp: AT.wall, valid_until: AT.wall + VALID }),
             slow_loop: LoopDecision::Scale,
+            fast_loop: LoopDecision::Wait,
+            load: None,
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
         }
@@ -437,8 +441,8 @@ fn state_sets_have_one_member_set() {
         (&catalog::LIMIT_ACTIVE, "limit", "hold_down", Limit::ALL.len()),
         (&catalog::OVERRIDE_ACTIVE, "kind", "pin", OverrideKind::ALL.len()),
     ] {
-        let series: Vec<_> =
-            series_of(&exported, &family.name()).into_iter().filter(|(labels, _)| labels["pool"] == "qwen-prefill").collect();
+        let of_pool = series_of(&exported, &family.name()).into_iter().filter(|(labels, _)| labels["pool"] == "qwen-prefill");
+        let series: Vec<_> = of_pool.filter(|(labels, _)| labels.get("loop").is_none_or(|which| which == "slow")).collect();
         assert_eq!(series.len(), members, "{}", family.short);
         let set: Vec<_> = series.iter().filter(|(_, value)| *value == 1.0).map(|(labels, _)| labels[label].as_str()).collect();
         assert_eq!(set, [member], "{}", family.short);

@@ -3,9 +3,11 @@
 //! A proposer answers every set of facts: with wishes, or with the reason why there are none.
 
 pub mod envelope;
+pub mod threshold;
 
 use std::collections::BTreeMap;
 
+use super::input::{CapacityModel, PoolPolicy};
 use super::plan::{Estimates, LatencyRatios, PhaseState, Prediction, Proposer, Reason, Warning};
 use crate::planner::plan::EnvelopeTrace;
 use crate::units::{Replicas, Role, Seconds};
@@ -58,4 +60,12 @@ pub trait Propose {
 
     /// The model's latencies at the observed counts and at others.
     fn estimate(&self, facts: &Facts, proposal: &Proposal, prefill: Replicas, decode: Replicas) -> Estimates;
+}
+
+/// GPUs of one replica of a pool: its setting, else what the capacity model says, else 1.
+pub fn gpus_of(pool: &PoolPolicy, capacity: &CapacityModel) -> u32 {
+    match capacity {
+        CapacityModel::Envelope(envelope) => envelope::gpus_of(pool, envelope),
+        CapacityModel::Unknown => pool.gpus_per_replica.map_or(1, std::num::NonZeroU32::get),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod churn;
 mod goldens;
+mod load;
 mod properties;
 mod scenarios;
 mod serving;

@@ -295,7 +295,7 @@ proptest! {
     fn more_demand_never_wants_fewer_replicas_at_fixed_latency_ratios(facts in facts(), factor in 1.0..20.0, correction in any::<bool>()) {
         let mut policy = infera_policy();
         policy.correction = correction;
-        let CapacityModel::Envelope(envelope) = &policy.capacity;
+        let CapacityModel::Envelope(envelope) = &policy.capacity else { unreachable!("the policy has a profile") };
         let proposer = EnvelopePolicy::new(envelope, &policy);
         let mut scaled = facts;
         scaled.prediction.requests_per_second.0 *= factor;

@@ -47,6 +47,7 @@ pub fn infera_policy() -> ModelPolicy {
         limits: Limits::new(Replicas(1), Replicas(1000)).unwrap(),
         replicas_from: ReplicasFrom::Metric,
         targets_per_replica: NonZeroU32::MIN,
+        capabilities: Capabilities::default(),
         pin: None,
     };
     ModelPolicy {
@@ -58,6 +59,7 @@ pub fn infera_policy() -> ModelPolicy {
         scrape_interval: Duration::from_secs(5),
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(seed_profile()).unwrap())),
+        load: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

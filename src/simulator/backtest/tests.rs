@@ -40,6 +40,7 @@ fn model() -> ModelPolicy {
         limits: limits(),
         replicas_from: ReplicasFrom::Metric,
         targets_per_replica: NonZeroU32::MIN,
+        capabilities: Capabilities::default(),
         pin: None,
     };
     let positive = |value: Seconds| Positive::new(value.get()).unwrap();
@@ -52,6 +53,7 @@ fn model() -> ModelPolicy {
         scrape_interval: Duration::from_secs(5),
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(scenario::profile()).unwrap())),
+        load: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

@@ -54,9 +54,10 @@ pub struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// The servers of that policy's profile under that traffic. They begin with the counts for the first minute.
-    pub fn new(policy: &'a ModelPolicy, trace: &'a Trace, settings: &WorldSettings) -> Self {
-        let CapacityModel::Envelope(envelope) = &policy.capacity;
+    /// The servers of that policy's profile under that traffic. They begin with the counts for the first minute. `None` for a policy without
+    /// a profile.
+    pub fn new(policy: &'a ModelPolicy, trace: &'a Trace, settings: &WorldSettings) -> Option<Self> {
+        let CapacityModel::Envelope(envelope) = &policy.capacity else { return None };
         let profile = envelope.document();
         // The longest measured prompt was computed in one piece as far as anyone knows; `as` saturates.
         let chunk = profile.prefill.isl.last().map_or(1, |tokens| tokens.round() as u32).max(1);
@@ -96,7 +97,7 @@ impl<'a> World<'a> {
         let warm_up = policy.scrape_interval.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
         let scenario =
             Scenario { requests: &trace.requests, length: trace.length, warm_up, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
-        Self { scenario, envelope, fit, mean, limits, search }
+        Some(Self { scenario, envelope, fit, mean, limits, search })
     }
 }
 

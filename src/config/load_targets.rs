@@ -1,0 +1,101 @@
+//! How full may replicas be? The target of preset dynamo and its thresholds.
+
+use std::time::Duration;
+
+use super::check::Values;
+use super::resolve::text;
+use crate::planner::input::{LoadPolicy, ModelPolicy, Preset, QueueUnit};
+use crate::planner::propose::threshold::{Bounds, Target};
+use crate::units::Role;
+
+const PREFILL: [&str; 2] = ["prefill_scale_up_queue_tokens", "prefill_scale_down_queue_tokens"];
+const DECODE: [&str; 2] = ["decode_scale_up_kv_rate", "decode_scale_down_kv_rate"];
+const INTERVAL: &str = "load_adjustment_interval";
+/// Bounds of a role that no pool has; never looked at.
+const UNUSED: Bounds = Bounds { up: 1.0, down: 0.0 };
+
+/// The thresholds of a model. `None` where there are none, or where they have a problem.
+pub(super) fn read(
+    values: &mut Values,
+    key: &str,
+    preset: Option<Preset>,
+    roles: &[Role],
+    scrape_interval: Option<Duration>,
+) -> Option<LoadPolicy> {
+    let at = |name: &str| format!("{key}.planner.{name}");
+    if preset != Some(Preset::Dynamo) {
+        if preset.is_some() {
+            let names = ["target", INTERVAL].into_iter().chain(PREFILL).chain(DECODE);
+            refuse(values, names.map(at), "belongs to preset dynamo; leave it out");
+        }
+        return None;
+    }
+    let interval = values.span(&at(INTERVAL)).or(scrape_interval)?;
+    if let Some(scrape) = scrape_interval.filter(|scrape| interval < *scrape) {
+        values.problem(&at(INTERVAL), format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));
+    }
+    let target = values.text(&at("target"));
+    let own = target.as_deref() == Some("load");
+    if !own {
+        refuse(values, PREFILL.into_iter().chain(DECODE).map(at), "belongs to target load; write target: load, or leave it out");
+    }
+    let target = match target.as_deref() {
+        Some("load") => Target::Load {
+            prefill: bounds(values, key, PREFILL, roles.contains(&Role::Prefill), 1.0)?,
+            decode: bounds(values, key, DECODE, roles.iter().any(|role| *role != Role::Prefill), 100.0)?,
+        },
+        Some("latency") => Target::Latency,
+        _ if values.is_wrong(&at("target")) => return None,
+        _ => Target::Throughput,
+    };
+    Some(target.policy(interval))
+}
+
+fn refuse(values: &mut Values, keys: impl Iterator<Item = String>, message: &str) {
+    for key in keys {
+        if values.is_written(&key) {
+            values.problem(&key, message);
+        }
+    }
+}
+
+fn bounds(values: &mut Values, key: &str, names: [&str; 2], needed: bool, unit: f64) -> Option<Bounds> {
+    if !needed {
+        return Some(UNUSED);
+    }
+    let [up, down] = names.map(|name| {
+        let at = format!("{key}.planner.{name}");
+        let value = values.count(&at);
+        if value.is_none() && !values.is_wrong(&at) {
+            values.problem(&at, "required with target load");
+        }
+        value
+    });
+    let (up, down) = (up?, down?);
+    if down >= up {
+        values.problem(&format!("{key}.planner.{}", names[1]), format!("expected less than {} ({up}), got {down}", names[0]));
+    }
+    // Both are far below what double precision holds exactly.
+    Some(Bounds { up: up as f64 / unit, down: down as f64 / unit })
+}
+
+/// The lines that give the thresholds back.
+pub(super) fn lines(policy: &ModelPolicy) -> Vec<String> {
+    let Some(load) = &policy.load else { return Vec::new() };
+    let mut lines = vec![format!("{INTERVAL}: {}", text(load.interval))];
+    match [Target::Throughput, Target::Latency].into_iter().find(|target| target.policy(load.interval) == *load) {
+        Some(Target::Latency) => lines.push("target: latency".to_owned()),
+        Some(_) => lines.push("target: throughput".to_owned()),
+        None => {
+            lines.push("target: load".to_owned());
+            let has = |prefill: bool| policy.pools.iter().any(|pool| (pool.role == Role::Prefill) == prefill);
+            let rows = [(has(true), PREFILL, load.prefill, 1.0), (has(false), DECODE, load.decode, 100.0)];
+            for (_, names, band, unit) in rows.into_iter().filter(|(used, ..)| *used) {
+                debug_assert!(load.prefill_unit == QueueUnit::Tokens);
+                lines.push(format!("{}: {}", names[0], (band.up.at * unit).round()));
+                lines.push(format!("{}: {}", names[1], (band.down.at * unit).round()));
+            }
+        }
+    }
+    lines
+}

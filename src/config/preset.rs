@@ -1,0 +1,89 @@
+//! Which preset plans a model, and do its pools fit it?
+
+use super::check::Values;
+use super::layers::Layer;
+use super::resolve::PoolDraft;
+use crate::planner::input::Preset;
+use crate::units::Role;
+
+/// The preset of a model: the written one, else the one that fits what else is written.
+pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<Preset> {
+    let (at, profile_at) = (format!("{key}.planner.preset"), format!("{key}.planner.profile"));
+    let has_profile = has_profile || values.is_wrong(&profile_at);
+    let by_flags = values.layer(key) == Layer::Flag;
+    let objective = ["ttft", "itl"].into_iter().any(|name| values.is_written(&format!("{key}.slo.{name}")));
+    let preset = if values.is_written(&at) {
+        values.text(&at).and_then(|name| Preset::ALL.into_iter().find(|preset| preset.as_str() == name))
+    } else if values.is_wrong(&at) {
+        None
+    } else if has_profile {
+        Some(Preset::Infera)
+    } else if objective {
+        let message = "required with an objective: an SLO needs a measured profile so far (--profile-results FILE, preset infera); without \
+                       both, preset dynamo plans by target throughput";
+        let place = if by_flags { &profile_at } else { &at };
+        values.problem(place, message);
+        None
+    } else {
+        Some(Preset::Dynamo)
+    };
+    match preset {
+        Some(Preset::Infera) if !has_profile => {
+            let message = if by_flags { "required by preset infera" } else { "required by preset infera: the path of a profile.json" };
+            values.problem(&profile_at, message);
+        }
+        Some(Preset::Dynamo) if has_profile => {
+            values.problem(
+                &profile_at,
+                "preset dynamo plans by load and does not read a profile so far; leave it out, or write preset: infera",
+            );
+        }
+        Some(Preset::Dynamo) if objective => {
+            let message = "targets throughput, latency and load know no objective; leave slo out (target sla is not supported yet)";
+            values.problem(&format!("{key}.slo"), message);
+        }
+        _ => {}
+    }
+    preset
+}
+
+/// Whether the preset can plan these pools.
+pub(super) fn pools_fit(values: &mut Values, key: &str, preset: Preset, pools: &[PoolDraft]) {
+    match preset {
+        Preset::Infera => fit_infera(values, key, pools),
+        Preset::Dynamo => fit_dynamo(values, key, pools),
+    }
+}
+
+fn fit_infera(values: &mut Values, key: &str, pools: &[PoolDraft]) {
+    for pool in pools.iter().filter(|pool| pool.role == Some(Role::Aggregated)) {
+        let message = "preset infera plans prefill and decode apart; a profile says nothing of aggregated replicas";
+        values.problem(&format!("{}.role", pool.key), message);
+    }
+    let at = format!("{key}.pools");
+    let unclear = pools.iter().any(|pool| matches!(pool.role, None | Some(Role::Aggregated)));
+    if unclear || values.is_wrong(&at) {
+        return;
+    }
+    for role in [Role::Prefill, Role::Decode] {
+        let count = pools.iter().filter(|pool| pool.role == Some(role)).count();
+        if count != 1 {
+            values.problem(&at, format!("preset infera takes exactly one pool of role {role}, got {count}"));
+        }
+    }
+}
+
+fn fit_dynamo(values: &mut Values, key: &str, pools: &[PoolDraft]) {
+    let at = format!("{key}.pools");
+    if pools.iter().any(|pool| pool.role.is_none()) || values.is_wrong(&at) {
+        return;
+    }
+    let count = |role| pools.iter().filter(|pool| pool.role == Some(role)).count();
+    let (prefill, decode, both) = (count(Role::Prefill), count(Role::Decode), count(Role::Aggregated));
+    if prefill > 1 || decode > 1 || both > 1 || (both == 1 && prefill + decode > 0) {
+        let message = format!(
+            "preset dynamo takes one pool of role aggregated, or at most one of role prefill and one of role decode, got {both}, {prefill} and {decode}"
+        );
+        values.problem(&at, message);
+    }
+}

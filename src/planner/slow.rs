@@ -1,0 +1,169 @@
+//! How many replicas does the load of a whole window need? The slow loop: at a boundary it judges the window and decides from it with the
+//! capacity model. Where there is no model it only observes.
+
+use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy};
+use super::memory::{Decision, Memory, PoolDecision};
+use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
+use super::plan::{Limit, Reason, Warning};
+use super::propose::{self, Facts, Propose};
+use super::{bound, current_replicas, predict, reconcile};
+use crate::units::{Moment, Role};
+
+/// Decides if a boundary was passed. Answers with what reason.
+pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round) -> Option<Reason> {
+    if !round.due {
+        return None;
+    }
+    let (decision, next) = judge(memory, input, policy, now, round);
+    let reason = decision.reason;
+    conclude(memory, policy, now, decision, next);
+    Some(reason)
+}
+
+/// Concludes a boundary at which nothing may be decided.
+pub(super) fn hold(memory: &mut Memory, policy: &ModelPolicy, now: Moment, reason: Reason) {
+    conclude(memory, policy, now, Decision::held(reason, None), Next::Begin { whole: false });
+}
+
+/// Share of the shortest first window below which a later window is too short to say anything.
+const LEAST_OF_A_SHORT_WINDOW: f64 = 0.5;
+
+/// What becomes of the window after a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// The next window begins; the flag says that this one was whole.
+    Begin { whole: bool },
+    /// This window goes on: it was too short, or nobody answered at its end and its baseline is still good.
+    Extend,
+}
+
+/// Judges the window: the checks in the order of the seed's "Skipped windows", then the computation.
+fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round) -> (Decision, Next) {
+    let span = memory.window_elapsed(now);
+    let begin = Next::Begin { whole: false };
+    if let Some(reason) = round.blind {
+        // A baseline older than two intervals would average over a world that is gone.
+        let next = if span > observe::longest_window(policy) { begin } else { Next::Extend };
+        return (Decision::held(reason, None), next);
+    }
+    if let Some(reason) = memory.window.and_then(|window| window.spoiled) {
+        return (Decision::held(reason, None), begin);
+    }
+    // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
+    let whole_from = policy.interval.mul_f64(observe::WHOLE_SHARE);
+    let realigned = memory.window.is_some_and(|window| window.realigned);
+    let (unready, shortest) = if realigned {
+        (Reason::StaleWindow, policy.shortest_first_window().min(whole_from))
+    } else if memory.complete_window_seen {
+        // A boundary that was noticed late, because a round overran, leaves the next window short; its rates are divided by its real time.
+        (Reason::StaleWindow, policy.shortest_first_window().min(whole_from).mul_f64(LEAST_OF_A_SHORT_WINDOW))
+    } else {
+        (Reason::Baseline, policy.shortest_first_window().min(whole_from))
+    };
+    if span < shortest {
+        return (Decision::held(unready, None), Next::Extend);
+    }
+    if span > observe::longest_window(policy) {
+        return (Decision::held(Reason::StaleWindow, None), begin);
+    }
+    let Some(window) = observe::observe(memory, input, policy, now) else {
+        // Targets answer, and none of them says what it served.
+        let reason = if memory.complete_window_seen && !realigned { Reason::CoverageLow } else { unready };
+        return (Decision::held(reason, None), Next::Extend);
+    };
+    let whole = span >= whole_from;
+    (decide(memory, input, policy, &window, whole), Next::Begin { whole })
+}
+
+/// Computes a decision from a window that is not spoiled.
+fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool) -> Decision {
+    let held = |reason| Decision::held(reason, Some(window));
+    if window.least_coverage().get() < COVERAGE_TO_RAISE {
+        return held(Reason::CoverageLow);
+    }
+    let Some(prediction) = predict::constant::predict(window) else {
+        let uninstrumented = window.finished > 0.0 && !window.instrumented;
+        return held(if uninstrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests });
+    };
+    let CapacityModel::Envelope(envelope) = &policy.capacity else {
+        let mut observed = held(Reason::None);
+        observed.prediction = Some(prediction);
+        return observed;
+    };
+    let count = |role| policy.pools.iter().find(|pool| pool.role == role).and_then(|pool| current_replicas(pool, memory, input));
+    let Some(decode) = count(Role::Decode) else { return held(Reason::NoDecodeReplicas) };
+    // Requests were served, so somebody prefilled them: a count that is not listed is unknown and not zero.
+    let Some(prefill) = count(Role::Prefill) else { return held(Reason::MissingCapability) };
+    let facts = Facts { prediction, ttft: window.observation.ttft_seconds, itl: window.observation.itl_seconds, prefill, decode };
+    let proposer = propose::envelope::EnvelopePolicy::new(envelope, policy);
+    let proposal = match proposer.propose(&facts) {
+        Ok(proposal) => proposal,
+        Err(reason) => return held(reason),
+    };
+
+    let mut decision = Decision::held(Reason::None, Some(window));
+    let coverage = window.least_coverage();
+    let complete_window_seen = memory.complete_window_seen || whole;
+    for pool in &policy.pools {
+        let observed = current_replicas(pool, memory, input);
+        let known = memory.pools.get(&pool.pool);
+        let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
+        let (growth, limits) = (policy.growth, pool.limits);
+        let context = bound::Context { observed, recommended, coverage, complete_window_seen, growth, limits };
+        decide_pool(&mut decision, &proposal, pool, &context);
+    }
+    let planned = |role| {
+        let pool = policy.pools.iter().find(|pool| pool.role == role);
+        pool.and_then(|pool| decision.pools.get(&pool.pool)).and_then(PoolDecision::planned).unwrap_or_default()
+    };
+    decision.estimated = proposer.estimate(&facts, &proposal, planned(Role::Prefill), planned(Role::Decode));
+    decision.prediction = Some(prediction);
+    decision.latency_ratio = proposal.latency_ratio;
+    decision.prompt = proposal.prompt;
+    decision.generation = proposal.generation;
+    decision.envelope = Some(proposal.trace);
+    decision.warnings.extend(proposal.warnings);
+    decision.warnings.sort_unstable();
+    if [decision.prompt.attainable, decision.generation.attainable].contains(&Some(false)) {
+        decision.reason = Reason::SloUnreachable;
+    }
+    decision
+}
+
+/// Bounds the wish for one pool and notes it in the decision.
+fn decide_pool(decision: &mut Decision, proposal: &propose::Proposal, pool: &PoolPolicy, context: &bound::Context) {
+    let Some(wish) = reconcile::reconcile(proposal, pool.role) else { return };
+    let bounded = bound::bound(wish, context);
+    if bounded.limits.contains(&Limit::Growth) {
+        decision.warnings.push(if pool.role == Role::Prefill { Warning::PrefillGrowthCapped } else { Warning::DecodeGrowthCapped });
+    }
+    let proposed = proposal.wishes.iter().filter(|(_, (role, _))| *role == pool.role);
+    let part = decision.pools.entry(pool.pool.clone()).or_default();
+    part.proposed = proposed.map(|(proposer, (_, wish))| (*proposer, wish.supported)).collect();
+    part.unbounded = Some(wish.supported);
+    part.steps = bounded.steps;
+    part.limits_active = bounded.limits;
+}
+
+/// Puts a decision into memory and moves the window on.
+fn conclude(memory: &mut Memory, policy: &ModelPolicy, now: Moment, decision: Decision, next: Next) {
+    for (pool, part) in &decision.pools {
+        if let Some(planned) = part.planned() {
+            memory.pools.entry(pool.clone()).or_default().planned = Some(planned);
+        }
+    }
+    memory.decision = Some(decision);
+    match next {
+        Next::Begin { whole } => {
+            memory.complete_window_seen |= whole;
+            observe::remember_rates(memory, now);
+            observe::begin_window(memory, policy, now, false);
+        }
+        Next::Extend => {
+            let slot = observe::slot_of(now, policy.interval);
+            if let Some(window) = &mut memory.window {
+                window.slot = slot;
+            }
+        }
+    }
+}

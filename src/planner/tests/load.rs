@@ -1,0 +1,160 @@
+//! Does the fast loop add a replica where one is too full and remove one where all are nearly empty? Dynamo's own cases, and walks in time.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::world::*;
+use crate::planner::input::*;
+use crate::planner::plan::{Limit, LoopDecision, Plan, Reason};
+use crate::planner::propose::threshold::{Bounds, Target, wanted};
+use crate::units::*;
+
+#[test]
+fn the_rule_agrees_with_dynamos_own_cases() {
+    let document: Value = serde_json::from_str(include_str!("../../../tests/fixtures/goldens/dynamo-easy.json")).unwrap();
+    let mut compared = 0;
+    for case in document["cases"].as_array().unwrap().iter().filter(|case| case["special"].is_null()) {
+        let config = &case["config"];
+        let number = |name: &str| config[name].as_f64().unwrap_or(0.0);
+        let target = match case["target"].as_str().unwrap() {
+            "throughput" => Target::Throughput,
+            "latency" => Target::Latency,
+            _ => Target::Load {
+                prefill: Bounds { up: number("prefill_scale_up_queue_tokens"), down: number("prefill_scale_down_queue_tokens") },
+                decode: Bounds { up: number("decode_scale_up_kv_rate") / 100.0, down: number("decode_scale_down_kv_rate") / 100.0 },
+            },
+        };
+        let policy = target.policy(Duration::from_secs(5));
+        let loads = |list: &str, of: &dyn Fn(&Value) -> f64| case[list].as_array().unwrap().iter().map(of).collect::<Vec<f64>>();
+        let sum = |worker: &Value, names: &[&str]| names.iter().filter_map(|name| worker[name].as_f64()).sum::<f64>();
+        for (role, golden) in case["out"]["raw_component_targets"].as_object().unwrap() {
+            let (loads, band) = if role == "prefill" {
+                let unit =
+                    if policy.prefill_unit == QueueUnit::Tokens { 1.0 } else { case["prefill_caps"]["context_length"].as_f64().unwrap() };
+                (loads("prefill_fpm", &|worker| sum(worker, &["qp"]) / unit), policy.prefill)
+            } else {
+                let memory = case["decode_caps"]["max_kv_tokens"].as_f64().unwrap();
+                (loads("decode_fpm", &|worker| sum(worker, &["skv", "qkv", "qp"]) / memory), policy.decode)
+            };
+            let count = Replicas(loads.len() as u32);
+            // Dynamo's minimum is a part of its rule for decreases; ours is a limit, and comes later. Below it the two cannot be compared.
+            let least = config["min_endpoint"].as_u64().unwrap_or(1);
+            if least > u64::from(count.0) {
+                continue;
+            }
+            let found = u64::from(wanted(&loads, band, count, count).0).max(least);
+            assert_eq!(found, golden.as_u64().unwrap_or(u64::from(count.0)), "{} {role}", case["id"]);
+            compared += 1;
+        }
+    }
+    assert!(compared >= 60, "{compared}");
+}
+
+/// One aggregated pool by target throughput.
+fn policy() -> ModelPolicy {
+    let mut policy = infera_policy();
+    policy.preset = Preset::Dynamo;
+    policy.capacity = CapacityModel::Unknown;
+    policy.load = Some(Target::Throughput.policy(Duration::from_secs(5)));
+    policy.traffic_change = ChangeRule::Tolerate;
+    policy.pools.truncate(1);
+    policy.pools[0].role = Role::Aggregated;
+    policy.pools[0].replicas_from = ReplicasFrom::Observed;
+    policy.pools[0].limits = Limits::new(Replicas(1), Replicas(8)).unwrap();
+    policy
+}
+
+fn server(usage: f64, running: f64, waiting: f64) -> Reading {
+    let gauges = BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::Running, running), (Gauge::Waiting, waiting)]);
+    Reading::Sample(Box::new(Sample { gauges, ..Router::default().sample() }))
+}
+
+const NAMES: [&str; 4] = ["a:1/metrics", "b:1/metrics", "c:1/metrics", "d:1/metrics"];
+
+/// Rounds every 5 s from `from` on with these servers; the last plan.
+fn rounds(world: &mut World, from: f64, count: u32, servers: &[Reading]) -> Plan {
+    let round = |index: u32, world: &mut World| {
+        world.round(from + f64::from(index) * 5.0, NAMES.into_iter().zip(servers.iter().cloned()).collect())
+    };
+    (0..count).map(|index| round(index, world)).last().unwrap()
+}
+
+#[test]
+fn a_full_server_gets_one_more_within_two_ticks_and_no_second_one_that_it_does_not_need() {
+    let mut world = World::new(policy());
+    let quiet = rounds(&mut world, 0.0, 3, &[server(0.7, 10.0, 0.0), server(0.7, 9.0, 0.0)]);
+    assert_eq!((quiet.reason, quiet.pools[0].recommended_replicas), (Reason::None, Some(Replicas(2))));
+    let full = [server(0.98, 10.0, 3.0), server(0.7, 9.0, 0.0)];
+    let plan = rounds(&mut world, 15.0, 2, &full);
+    assert_eq!(plan.pools[0].recommended_replicas, Some(Replicas(3)));
+    assert!(plan.pools[0].fast_loop != LoopDecision::Wait && plan.pools[0].slow_loop == LoopDecision::Wait);
+    // 0.98 * 13 / 10 = 1.274, and with three replicas 1.274 * 2 / 3 = 0.85.
+    let load = plan.pools[0].load.clone().unwrap();
+    assert!((load.load - 1.274).abs() < 1e-12 && (load.projected - 1.274 * 2.0 / 3.0).abs() < 1e-12, "{load:?}");
+    assert_eq!(load.fullest, TargetId::from("a:1/metrics"));
+    let later = rounds(&mut world, 25.0, 10, &full);
+    assert_eq!(later.pools[0].recommended_replicas, Some(Replicas(3)), "the new one has not started; it is counted all the same");
+}
+
+#[test]
+fn an_idle_fleet_shrinks_by_one_a_decision_once_it_was_watched_for_a_minute() {
+    let mut world = World::new(policy());
+    let idle = [server(0.0, 0.0, 0.0), server(0.1, 1.0, 0.0), server(0.0, 0.0, 0.0), server(0.02, 1.0, 0.0)];
+    let fresh = rounds(&mut world, 0.0, 12, &idle);
+    assert_eq!(fresh.pools[0].recommended_replicas, Some(Replicas(4)), "a process that has just started does not shrink a pool");
+    assert_eq!(fresh.pools[0].limits_active, [Limit::HoldDown]);
+    let first = rounds(&mut world, 60.0, 1, &idle);
+    assert_eq!(first.pools[0].recommended_replicas, Some(Replicas(3)));
+    let last = rounds(&mut world, 65.0, 10, &idle);
+    assert_eq!(last.pools[0].recommended_replicas, Some(Replicas(1)), "and stays at the minimum");
+}
+
+#[test]
+fn a_silent_server_stops_a_decrease_and_not_an_increase() {
+    let mut world = World::new(policy());
+    let start = |usage| [server(usage, 4.0, 0.0), server(usage, 4.0, 0.0), server(usage, 4.0, 0.0), failed()];
+    let _watched =
+        rounds(&mut world, 0.0, 3, &[server(0.7, 4.0, 0.0), server(0.7, 4.0, 0.0), server(0.7, 4.0, 0.0), server(0.7, 4.0, 0.0)]);
+    let plan = rounds(&mut world, 15.0, 30, &start(0.0));
+    assert_eq!((plan.pools[0].recommended_replicas, plan.pools[0].coverage), (Some(Replicas(4)), Some(Ratio(0.75))));
+    let mut full = start(0.7);
+    full[1] = server(1.0, 10.0, 5.0);
+    let plan = rounds(&mut world, 165.0, 1, &full);
+    assert_eq!(plan.pools[0].recommended_replicas, Some(Replicas(5)));
+}
+
+#[test]
+fn a_server_that_does_not_say_how_full_it_is_holds_the_pool() {
+    let mut world = World::new(policy());
+    let blank = || Reading::Sample(Box::new(Router::default().sample()));
+    let plan = rounds(&mut world, 0.0, 3, &[blank(), blank()]);
+    assert_eq!((plan.reason, plan.pools[0].recommended_replicas), (Reason::MissingCapability, None));
+    let down = rounds(&mut world, 15.0, 3, &[failed(), failed()]);
+    assert_eq!(down.reason, Reason::AllTargetsDown);
+}
+
+#[test]
+fn a_prefill_pool_without_a_context_length_is_held_and_its_neighbour_is_not() {
+    let mut policy = policy();
+    policy.pools = infera_policy().pools;
+    policy.pools.iter_mut().for_each(|pool| pool.replicas_from = ReplicasFrom::Targets);
+    let sources = |prefill: Reading, decode: Reading| {
+        let source = |name: &str| SourceId::Pool(PoolId::from(name));
+        vec![(source("m-prefill"), vec![("p:1/metrics", prefill)]), (source("m-decode"), vec![("d:1/metrics", decode)])]
+    };
+    let queued = |tokens: f64| {
+        let gauges = BTreeMap::from([(Gauge::QueuedPromptTokens, tokens)]);
+        Reading::Sample(Box::new(Sample { gauges, ..Router::default().sample() }))
+    };
+    let mut world = World::new(policy.clone());
+    let plan = world.round_of(0.0, sources(queued(9000.0), server(1.0, 10.0, 5.0)));
+    assert_eq!((plan.reason, plan.pools[0].reason), (Reason::None, Reason::MissingCapability));
+    assert_eq!(counts(&plan), [None, Some(2)]);
+    policy.pools[0].capabilities.context_length = NonZeroU32::new(8192);
+    let mut world = World::new(policy);
+    let plan = world.round_of(0.0, sources(queued(9000.0), server(0.8, 10.0, 0.0)));
+    assert_eq!(counts(&plan), [Some(2), Some(1)], "9000 tokens are more than one context of 8192");
+}
