@@ -66,7 +66,7 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
     let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
     if policy.slo.explicit {
         yaml.line(2, slo);
-    } else {
+    } else if policy.preset == Preset::Infera {
         // An objective that is written counts as given: this one must stay unwritten.
         yaml.line(2, format_args!("# {slo}  (not written; taken from preset {})", policy.preset.as_str()));
     }

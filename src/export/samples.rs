@@ -84,10 +84,12 @@ impl Samples {
         let plan = &*model.plan;
         let labels = [plan.model.as_str(), &model.target_namespace];
         let [name, namespace] = labels;
-        let slo = &plan.slo;
-        self.put(&catalog::SLO_TTFT, &labels, slo.ttft.get());
-        self.put(&catalog::SLO_ITL, &labels, slo.itl.get());
-        self.put(&catalog::SLO_INFO, &[name, namespace, catalog::SLO_EXPLICIT, slo.statistic.as_str()], 1.0);
+        if plan.has_objectives() {
+            let slo = &plan.slo;
+            self.put(&catalog::SLO_TTFT, &labels, slo.ttft.get());
+            self.put(&catalog::SLO_ITL, &labels, slo.itl.get());
+            self.put(&catalog::SLO_INFO, &[name, namespace, catalog::SLO_EXPLICIT, slo.statistic.as_str()], 1.0);
+        }
         self.phase([name, namespace, "prompt"], plan.prompt, plan.latency_ratio.prompt);
         self.phase([name, namespace, "generation"], plan.generation, plan.latency_ratio.generation);
         self.estimate([name, namespace, "current"], plan.estimated.current);
@@ -120,7 +122,7 @@ impl Samples {
             }
         }
         let attained = [("prompt", seen.ttft_attainment), ("generation", seen.itl_attainment)];
-        for (phase, share) in attained {
+        for (phase, share) in attained.into_iter().filter(|_| plan.has_objectives()) {
             self.put(&catalog::SLO_ATTAINMENT_RATIO, &[name, namespace, phase], share.map(Ratio::get));
         }
         let elapsed = seen.elapsed_seconds;

@@ -482,6 +482,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether latency objectives are in force: written ones, or those that the preset has of its own. How full replicas are knows none.
+    pub fn has_objectives(&self) -> bool {
+        self.slo.explicit || self.preset == Preset::Infera
+    }
+
     /// The plan of one pool.
     pub fn pool(&self, pool: &PoolId) -> Option<&PoolPlan> {
         self.pools.iter().find(|plan| plan.pool == *pool)

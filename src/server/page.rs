@@ -145,7 +145,7 @@ fn latencies(plan: &Plan) -> String {
     let rows = [
         phase(Phase {
             name: "TTFT",
-            objective: plan.slo.ttft.get(),
+            objective: plan.has_objectives().then(|| plan.slo.ttft.get()),
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.ttft_seconds),
             state: plan.prompt,
@@ -155,7 +155,7 @@ fn latencies(plan: &Plan) -> String {
         }),
         phase(Phase {
             name: "ITL",
-            objective: plan.slo.itl.get(),
+            objective: plan.has_objectives().then(|| plan.slo.itl.get()),
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.itl_seconds),
             state: plan.generation,
@@ -174,7 +174,8 @@ fn demand(seen: Option<&Observation>) -> String {
 
 struct Phase {
     name: &'static str,
-    objective: f64,
+    /// Seconds; `None` where the policy knows no objective.
+    objective: Option<f64>,
     statistic: Statistic,
     observed: Option<Seconds>,
     state: PhaseState,
@@ -189,7 +190,7 @@ fn phase(phase: Phase) -> Vec<String> {
     let [current, recommended] = phase.estimates;
     vec![
         phase.name.to_owned(),
-        format!("{} ({})", millis(phase.objective), phase.statistic.as_str()),
+        known(phase.objective.map(|objective| format!("{} ({})", millis(objective), phase.statistic.as_str()))),
         latency(phase.observed),
         yes_or_no(phase.state.met),
         yes_or_no(phase.state.attainable),

@@ -10,6 +10,7 @@ use inference_planner_exporter::config::{
 use inference_planner_exporter::planner::input::{
     CapacityModel, ChangeRule, GrowthRule, Mode, Pin, Preset, ReplicasFrom, SourceId, Statistic,
 };
+use inference_planner_exporter::planner::propose::threshold::Target;
 use inference_planner_exporter::units::{Replicas, Role};
 use proptest::prelude::*;
 
@@ -240,6 +241,42 @@ fn without_a_model_flag_every_model_gets_a_policy_of_its_own() {
 }
 
 #[test]
+fn urls_alone_plan_one_aggregated_pool_by_throughput() {
+    let flags = Flags { metrics_urls: flags().metrics_urls, ..Flags::default() };
+    let loaded = good(load_with(Inputs { flags, ..Inputs::default() }, None));
+    let model = &loaded.config.models[0];
+    assert_eq!(model.selector, ModelSelector::Any);
+    assert!(model.engine.is_none() && loaded.warnings.is_empty(), "{:?}", lines(&loaded.warnings));
+    let policy = model.policy_for(&"a/B".into()).expect("a legal name");
+    let [pool] = policy.pools.as_slice() else { panic!("one pool") };
+    assert_eq!((pool.pool.as_str(), pool.role, pool.replicas_from), ("b-agg", Role::Aggregated, ReplicasFrom::Observed));
+    assert_eq!((pool.limits.min(), pool.limits.max()), (Replicas(1), Replicas(8)));
+    assert_eq!(policy.capacity, CapacityModel::Unknown);
+    assert_eq!(policy.load, Some(Target::Throughput.policy(Duration::from_secs(5))));
+    let again = good(load(&loaded.effective));
+    assert_eq!(meaning(&again.config), meaning(&Config { hash: again.config.hash.clone(), ..loaded.config }));
+}
+
+#[test]
+fn the_targets_of_preset_dynamo_read_back_from_the_effective_configuration() {
+    for planner in [
+        "{ preset: dynamo }",
+        "{ preset: dynamo, target: latency, load_adjustment_interval: 10s }",
+        "{ preset: dynamo, target: load, prefill_scale_up_queue_tokens: 9000, prefill_scale_down_queue_tokens: 100, decode_scale_up_kv_rate: 90, decode_scale_down_kv_rate: 55 }",
+    ] {
+        let text = format!(
+            "models:\n  - name: M\n    planner: {planner}\n    pools:\n\
+             \x20     - {{ name: p, role: prefill, max_replicas: 4, capabilities: {{ context_length: 8192 }}, targets: {{ static: ['http://p:1'] }} }}\n\
+             \x20     - {{ name: d, role: decode, max_replicas: 4, capabilities: {{ max_kv_tokens: 500000 }}, targets: {{ static: ['http://d:1'] }} }}\n"
+        );
+        let loaded = good(load(&text));
+        assert!(loaded.warnings.is_empty(), "{:?}", lines(&loaded.warnings));
+        let again = good(load(&loaded.effective));
+        assert_eq!(meaning(&again.config), meaning(&Config { hash: again.config.hash.clone(), ..loaded.config }), "{planner}");
+    }
+}
+
+#[test]
 fn wrong_flags_are_named() {
     let wrong = Flags {
         metrics_urls: vec!["10.0.0.1:8000".to_owned(), "http://h:1".to_owned(), "http://h:1/".to_owned()],
@@ -256,7 +293,7 @@ fn wrong_flags_are_named() {
     assert_eq!(
         found,
         [
-            "--preset: auto is not supported yet by this version; expected infera, got \"auto\"",
+            "--preset: auto is not supported yet by this version; expected infera or dynamo, got \"auto\"",
             "--metrics-url: expected a URL such as http://10.0.0.11:8000/metrics, got \"10.0.0.1:8000\": it has no http:// or https:// in front",
             "--listen: expected an IP address and a port such as 0.0.0.0:10877, got \"10877\"",
             "--metrics-url: target h:1/metrics is listed twice; keep one",
@@ -264,9 +301,12 @@ fn wrong_flags_are_named() {
         ]
     );
     assert_eq!(
-        problems(Inputs { flags: Flags { metrics_urls: flags().metrics_urls, ..Flags::default() }, ..Inputs::default() }),
+        problems(Inputs {
+            flags: Flags { metrics_urls: flags().metrics_urls, ttft: Some(Duration::from_secs(1)), ..Flags::default() },
+            ..Inputs::default()
+        }),
         [
-            "--profile-results: required: this version plans from a measured profile, so give --profile-results FILE (preset infera); target throughput without a profile is not supported yet"
+            "--profile-results: required with an objective: an SLO needs a measured profile so far (--profile-results FILE, preset infera); without both, preset dynamo plans by target throughput"
         ]
     );
     assert_eq!(
