@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use super::Failure;
 use super::load::{ModelFlags, load};
 use crate::app::exporter::Exporter;
+use crate::app::fleet::{self, Fleet};
 use crate::config::{self, Config, Flags, TargetConfig};
 use crate::engines;
 use crate::planner;
@@ -18,6 +19,7 @@ use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, Targe
 use crate::planner::plan::Plan;
 use crate::record::{self, Recording};
 use crate::report::{plans, text};
+use crate::scrape::discover::Listing;
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
 use crate::units::{Moment, TargetId};
@@ -74,6 +76,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
                 return Err(Failure::Usage("with --config, expected one directory for each of --before and --after".to_owned()));
             };
             let config = load(Some(file), args.model.flags())?.config;
+            written_down(&config)?;
             let targets = targets(&config);
             let (before, after) = (directory(before, &targets)?, directory(after, &targets)?);
             (config, before, after)
@@ -113,6 +116,14 @@ fn targets(config: &Config) -> Vec<TargetConfig> {
     // Pairs are named by their number; a name sorts `pair-10` before `pair-2`.
     targets.sort_by_key(|target| (target.target.as_str().len(), target.target.clone()));
     targets
+}
+
+/// Refuses a configuration whose targets are found only while running.
+fn written_down(config: &Config) -> anyhow::Result<()> {
+    if fleet::searches(config).next().is_some() {
+        bail!("expected targets that are written down (targets.static): planning from pages finds none; --replay plays what was recorded");
+    }
+    Ok(())
 }
 
 fn pages(files: &[PathBuf], targets: &[TargetConfig]) -> anyhow::Result<Pages> {
@@ -160,9 +171,11 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
         pages.iter().map(report).collect()
     };
     let (first, second) = (round(before, Duration::ZERO), round(after, elapsed));
+    // What is found only while running is not there: `written_down` has refused such a configuration.
+    let fleet = Fleet::of(&config, |_| Listing::default());
     let mut exporter = Exporter::new(std::sync::Arc::new(config), BTreeMap::new(), start);
-    let _baseline = exporter.round(&first, start);
-    let (rounds, events) = exporter.round(&second, start.after(elapsed));
+    let _baseline = exporter.round(&first, &fleet, start);
+    let (rounds, events) = exporter.round(&second, &fleet, start.after(elapsed));
     for event in events {
         tracing::debug!(?event);
     }

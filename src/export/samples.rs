@@ -159,6 +159,10 @@ impl Samples {
                 self.put(&catalog::SCRAPES, &extend(labels, result.map_or(catalog::RESULT_OK, FailureKind::as_str)), counted(count));
             }
             self.put(&catalog::TARGET_RESETS, &labels, counted(snapshot.counters.target_resets.get(&source)));
+            if let Some((ok, failed)) = snapshot.counters.discovery_refreshes.get(&source) {
+                self.put(&catalog::DISCOVERY_REFRESHES, &extend(labels, catalog::RESULT_OK), counted(Some(ok)));
+                self.put(&catalog::DISCOVERY_REFRESHES, &extend(labels, catalog::RESULT_FAILED), counted(Some(failed)));
+            }
         }
     }
 

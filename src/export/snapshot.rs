@@ -93,6 +93,8 @@ pub struct Counters {
     pub scrapes: BTreeMap<(SourceLabels, Option<FailureKind>), u64>,
     /// By source.
     pub target_resets: BTreeMap<SourceLabels, u64>,
+    /// By source whose targets are found: looks for them that succeeded, and that did not.
+    pub discovery_refreshes: BTreeMap<SourceLabels, (u64, u64)>,
     /// Plans that broke a rule of the planner's own check.
     pub lint_violations: u64,
 }

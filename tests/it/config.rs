@@ -336,7 +336,7 @@ models:
         problems(file("c.yaml", text)),
         [
             "c.yaml:6:104: models[0].pools[0].replicas_from: metric takes the count of the traffic targets, and there are none; write targets",
-            "c.yaml:7:9: models[0].pools[1]: no targets: without traffic targets every pool needs targets.static of its own",
+            "c.yaml:7:9: models[0].pools[1]: no targets: without traffic targets every pool needs targets of its own",
         ]
     );
 }

@@ -2,10 +2,13 @@
 
 mod backtest_cli;
 mod config;
+mod discovery;
 mod engines;
 mod export;
 mod exposition;
 mod fake;
+#[allow(dead_code)]
+mod nameserver;
 mod plan_cli;
 #[cfg(feature = "real-programs")]
 mod prometheus;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inference_planner_exporter::config::ScrapeConfig;
@@ -45,7 +46,7 @@ fn patient() -> ScrapeConfig {
 }
 
 fn job(url: &str) -> Job {
-    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(&ENGINE) }
+    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(&ENGINE), access: Arc::default() }
 }
 
 async fn round(scraper: &Scraper, jobs: &[Job]) -> Vec<TargetReport> {

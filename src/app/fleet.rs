@@ -1,0 +1,79 @@
+//! Which targets does each source have in this round? What is written down, and what discovery knows at the moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::{AccessConfig, Config, DiscoveryConfig, SourceConfig, TargetConfig};
+use crate::planner::input::SourceId;
+use crate::scrape::Job;
+use crate::scrape::discover::Listing;
+
+/// The sources of every model as one round knows them, in the order of the configuration that it was made from.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet(Vec<Vec<KnownSource>>);
+
+/// One source with its targets.
+#[derive(Clone, Debug)]
+pub struct KnownSource {
+    /// Which.
+    pub source: SourceId,
+    /// Its targets, sorted by name, each once.
+    pub targets: Vec<TargetConfig>,
+    /// Whether the list may be another one by now.
+    pub discovery_failed: bool,
+    /// Looks that succeeded and that did not; `None` where targets are written down.
+    pub refreshes: Option<(u64, u64)>,
+    access: Arc<AccessConfig>,
+}
+
+impl Fleet {
+    /// The fleet of a configuration, where `listing` knows what was found.
+    pub fn of(config: &Config, listing: impl Fn(&DiscoveryConfig) -> Listing) -> Self {
+        let source = |source: &SourceConfig| match &source.discovery {
+            None => KnownSource {
+                source: source.source.clone(),
+                targets: source.targets.clone(),
+                discovery_failed: false,
+                refreshes: None,
+                access: Arc::clone(&source.access),
+            },
+            Some(discovery) => {
+                let listing = listing(discovery);
+                KnownSource {
+                    source: source.source.clone(),
+                    discovery_failed: listing.is_stale(),
+                    refreshes: Some((listing.succeeded, listing.failed)),
+                    targets: listing.targets,
+                    access: Arc::clone(&source.access),
+                }
+            }
+        };
+        Self(config.models.iter().map(|model| model.sources.iter().map(source).collect()).collect())
+    }
+
+    /// The sources of one model, by its place in the configuration.
+    pub fn sources(&self, model: usize) -> &[KnownSource] {
+        self.0.get(model).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every target once, however many models and pools name it.
+    pub fn jobs(&self, config: &Config) -> Vec<Job> {
+        let mut jobs = BTreeMap::new();
+        for (model, sources) in config.models.iter().zip(&self.0) {
+            for (source, target) in sources.iter().flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
+                jobs.entry(target.target.clone()).or_insert_with(|| Job {
+                    target: target.target.clone(),
+                    url: target.url.clone(),
+                    engine: model.engine,
+                    access: Arc::clone(&source.access),
+                });
+            }
+        }
+        jobs.into_values().collect()
+    }
+}
+
+/// The searches that a configuration wants.
+pub fn searches(config: &Config) -> impl Iterator<Item = &DiscoveryConfig> {
+    config.models.iter().flat_map(|model| &model.sources).filter_map(|source| source.discovery.as_ref())
+}

@@ -1,0 +1,153 @@
+//! Does a fleet that grows and shrinks cost anything but the windows in which it changed? A fleet of 1, 50 and 5 servers under a load that
+//! stays the same, found through a target file and through a name server.
+
+use std::net::SocketAddr;
+
+use super::{Exporter, Metrics, Router, Site, until};
+use crate::nameserver::{NameServer, loopback};
+
+/// 2.5 replicas' worth: 3 are recommended, and twice as many if the load were counted twice.
+const LOAD: f64 = 25.0;
+
+fn config(targets: &str) -> String {
+    format!(
+        "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 200ms, timeout: 200ms }}\nmodels:\n  - name: m\n    \
+         slo: {{ ttft: 500ms, itl: 50ms }}\n    \
+         planner: {{ preset: infera, profile: profile.json, adjustment_interval: 2s, hold_for: 60s }}\n    \
+         traffic:\n      targets: {{ {targets}, refresh_interval: 100ms }}\n    pools:\n      \
+         - {{ name: m-prefill, role: prefill, max_replicas: 16 }}\n      \
+         - {{ name: m-decode, role: decode, max_replicas: 16, targets: {{ {targets}, refresh_interval: 100ms }} }}\n"
+    )
+}
+
+/// Spreads the load over some of the routers.
+fn spread(routers: &[Router], count: usize) {
+    for (index, router) in routers.iter().enumerate() {
+        router.set_rate(if index < count { LOAD / count as f64 } else { 0.0 });
+    }
+}
+
+/// Nothing moves.
+fn steady(exporter: &Exporter, page: &Metrics) {
+    for pool in super::pools("m") {
+        assert_eq!(page.recommended(&pool), Some(3.0), "{pool}: {}\n{}", page.reason(&pool), exporter.process.log());
+    }
+}
+
+/// Waits for a fleet of this size, then for a decision that is computed again; the recommendation stays where it is all the while.
+fn follows(exporter: &Exporter, size: f64) {
+    until(&format!("{size} targets"), || {
+        let page = exporter.metrics();
+        steady(exporter, &page);
+        (page.sum("pool_targets", &[("pool", "m-decode")]) == size).then_some(())
+    });
+    exporter.watch(&["m"], 2.0, |page| steady(exporter, page));
+    until("a decision that is computed", || {
+        let page = exporter.metrics();
+        steady(exporter, &page);
+        let fresh = page.held("m-decode") == Some(0.0) && page.value("current_replicas", &[("pool", "m-decode")]) == Some(size);
+        fresh.then_some(())
+    });
+}
+
+/// Of all decisions only those were skipped in whose window the fleet changed or was mostly silent.
+fn only_changes_cost_windows(page: &Metrics) {
+    let skipped = |reason: &str| page.sum("windows_skipped_total", &[("model", "m"), ("reason", reason)]);
+    let by_rule: f64 = ["membership_changed", "coverage_low", "all_targets_down", "baseline"].into_iter().map(skipped).sum();
+    assert_eq!(page.sum("windows_skipped_total", &[("model", "m")]), by_rule, "{}", page.0);
+    assert_eq!(page.sum("target_resets_total", &[]), 0.0);
+    assert_eq!(page.sum("lint_violations_total", &[]), 0.0);
+}
+
+/// Plays 1, 50, 5 with `list` as the way by which the exporter hears of it.
+fn play(exporter: &Exporter, mut routers: Vec<Router>, list: impl Fn(&[Router])) {
+    exporter.settle(&["m"], 3.0);
+    // New servers are found before they get requests.
+    list(&routers);
+    follows(exporter, 50.0);
+    spread(&routers, 50);
+    follows(exporter, 50.0);
+    // Those that leave get no requests any more, and are gone before anyone says so.
+    spread(&routers, 5);
+    let gone = routers.split_off(5);
+    drop(gone);
+    exporter.watch(&["m"], 2.0, |page| steady(exporter, page));
+    list(&routers);
+    follows(exporter, 5.0);
+    only_changes_cost_windows(&exporter.metrics());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_of_1_then_50_then_5_is_followed_through_a_target_file() {
+    let mut routers = vec![Router::start("m", LOAD).await];
+    let site = Site::new();
+    let list = {
+        let path = site.path("targets.json");
+        move |routers: &[Router]| {
+            let names: Vec<String> = routers.iter().map(|router| format!("\"{}\"", router.server.addr)).collect();
+            // As a careful writer does it.
+            let text = format!("[{{ \"targets\": [{}], \"labels\": {{ \"job\": \"m\" }} }}]", names.join(", "));
+            std::fs::write(path.with_extension("new"), text).unwrap();
+            std::fs::rename(path.with_extension("new"), &path).unwrap();
+        }
+    };
+    list(&routers);
+    let config = site.write("config.yaml", &config("file_sd: targets.json"));
+    for _ in 1..50 {
+        routers.push(Router::start("m", 0.0).await);
+    }
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start(&config);
+        play(&exporter, routers, list);
+        let page = exporter.metrics();
+        assert!(page.sum("discovery_refreshes_total", &[("pool", "m-decode"), ("result", "ok")]) > 0.0);
+        assert_eq!(page.sum("discovery_refreshes_total", &[("result", "failed")]), 0.0);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_of_1_then_50_then_5_is_followed_through_a_name_server() {
+    let addresses: Vec<_> = loopback(50).collect();
+    let first = Router::start_at(SocketAddr::new(addresses[0], 0), "m", LOAD).await;
+    let port = first.server.addr.port();
+    let mut routers = vec![first];
+    for address in &addresses[1..] {
+        routers.push(Router::start_at(SocketAddr::new(*address, port), "m", 0.0).await);
+    }
+    let names = NameServer::start().await;
+    names.set_addresses("router.llm.svc", [addresses[0]]);
+    let site = Site::new();
+    let targets = format!("dns: \"router.llm.svc:{port}\", nameserver: \"{}\"", names.addr);
+    let config = site.write("config.yaml", &config(&targets));
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start(&config);
+        play(&exporter, routers, |routers| names.set_addresses("router.llm.svc", routers.iter().map(|router| router.server.addr.ip())));
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_cannot_be_read_keeps_the_last_one_and_planning_goes_on() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let list: String = routers.iter().map(|router| format!("- targets: [\"{}\"]\n", router.server.addr)).collect();
+    site.write("targets.yaml", &list);
+    let config = site.write("config.yaml", &config("file_sd: targets.yaml"));
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start(&config);
+        exporter.settle(&["m"], 3.0);
+        site.write("targets.yaml", &list[..list.len() - 3]);
+        let failed = [("pool", "m-decode"), ("result", "failed")];
+        until("the failure is counted", || (exporter.metrics().sum("discovery_refreshes_total", &failed) > 1.0).then_some(()));
+        exporter.watch(&["m"], 2.0, |page| {
+            steady(&exporter, page);
+            assert_eq!(page.sum("pool_targets", &[("pool", "m-decode")]), 2.0);
+        });
+        assert!(exporter.process.log().contains("the last list of targets stays in use"), "{}", exporter.process.log());
+        // Nobody serves any more, and the list says so: that is no failure.
+        site.write("targets.yaml", "[]\n");
+        until("the empty list is taken", || (exporter.metrics().reason("m-decode") == "no_targets").then_some(()));
+        steady(&exporter, &exporter.metrics());
+        site.write("targets.yaml", &list);
+        exporter.settle(&["m"], 3.0);
+    });
+}
