@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::fleet::{Fleet, KnownSource};
+use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of};
 use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
@@ -17,6 +17,7 @@ use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
+use crate::scrape::discover::ReplicaStates;
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
 
@@ -61,6 +62,7 @@ struct ModelState {
     memory: Memory,
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
+    replicas: BTreeMap<PoolId, ReplicaStates>,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
 }
@@ -211,6 +213,7 @@ impl Exporter {
             events.extend(changes(&state.plan, &plan, &decision));
             state.memory = after.clone();
             state.plan = Arc::new(plan);
+            state.replicas = replicas_of(sources, &state.policy);
             state.engines = engines_of(sources, &state.policy, &by_target);
             rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
@@ -228,6 +231,7 @@ impl Exporter {
             policy: Arc::clone(&state.policy),
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
+            replicas: state.replicas.clone(),
         };
         Snapshot {
             at: now,
@@ -346,6 +350,7 @@ impl Exporter {
             memory,
             plan: Arc::new(plan),
             engines: BTreeMap::new(),
+            replicas: BTreeMap::new(),
             seen: now.monotonic,
         });
     }
@@ -419,17 +424,6 @@ fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
         events.push(Event::Warnings { model: after.model.clone(), warnings });
     }
     events
-}
-
-/// The dialect seen at each pool's own targets, else at the traffic source.
-fn engines_of(sources: &[KnownSource], policy: &ModelPolicy, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeMap<PoolId, String> {
-    let seen_at = |id: &SourceId| {
-        let source = sources.iter().find(|source| source.source == *id)?;
-        let reports = source.targets.iter().filter_map(|target| reports.get(&target.target));
-        reports.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| scraped.engine).next()
-    };
-    let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
-    policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
 }
 
 fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {

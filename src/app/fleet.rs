@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{AccessConfig, Config, DiscoveryConfig, SourceConfig, TargetConfig};
-use crate::planner::input::SourceId;
+use crate::planner::input::{ModelPolicy, PoolPolicy, SourceId};
 use crate::scrape::Job;
-use crate::scrape::discover::Listing;
+use crate::scrape::discover::{Listing, ReplicaStates};
+use crate::scrape::report::TargetReport;
+use crate::units::{PoolId, TargetId};
 
 /// The sources of every model as one round knows them, in the order of the configuration that it was made from.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,8 @@ pub struct KnownSource {
     pub targets: Vec<TargetConfig>,
     /// Whether the list may be another one by now.
     pub discovery_failed: bool,
+    /// Replicas by state, where discovery tells them.
+    pub replicas: Option<ReplicaStates>,
     /// Looks that succeeded and that did not; `None` where targets are written down.
     pub refreshes: Option<(u64, u64)>,
     access: Arc<AccessConfig>,
@@ -34,6 +38,7 @@ impl Fleet {
                 source: source.source.clone(),
                 targets: source.targets.clone(),
                 discovery_failed: false,
+                replicas: None,
                 refreshes: None,
                 access: Arc::clone(&source.access),
             },
@@ -42,6 +47,7 @@ impl Fleet {
                 KnownSource {
                     source: source.source.clone(),
                     discovery_failed: listing.is_stale(),
+                    replicas: listing.replicas,
                     refreshes: Some((listing.succeeded, listing.failed)),
                     targets: listing.targets,
                     access: Arc::clone(&source.access),
@@ -76,4 +82,26 @@ impl Fleet {
 /// The searches that a configuration wants.
 pub fn searches(config: &Config) -> impl Iterator<Item = &DiscoveryConfig> {
     config.models.iter().flat_map(|model| &model.sources).filter_map(|source| source.discovery.as_ref())
+}
+
+/// Replicas by state, of the pools whose discovery tells them. Several targets may be one replica.
+pub fn replicas_of(sources: &[KnownSource], policy: &ModelPolicy) -> BTreeMap<PoolId, ReplicaStates> {
+    let of_pool = |pool: &PoolPolicy| {
+        let states = sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone()))?.replicas?;
+        let whole = |targets: u32| targets.div_ceil(pool.targets_per_replica.get());
+        let states = ReplicaStates { ready: whole(states.ready), starting: whole(states.starting), terminating: whole(states.terminating) };
+        Some((pool.pool.clone(), states))
+    };
+    policy.pools.iter().filter_map(of_pool).collect()
+}
+
+/// The dialect seen at each pool's own targets, else at the traffic source.
+pub fn engines_of(sources: &[KnownSource], policy: &ModelPolicy, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeMap<PoolId, String> {
+    let seen_at = |id: &SourceId| {
+        let source = sources.iter().find(|source| source.source == *id)?;
+        let reports = source.targets.iter().filter_map(|target| reports.get(&target.target));
+        reports.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| scraped.engine).next()
+    };
+    let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
+    policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
 }

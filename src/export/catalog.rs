@@ -152,7 +152,16 @@ closed_labels! {
     OUTCOME = "outcome": Outcome;
 }
 
-const STATE: Label = Label { name: "state", values: Values::Closed(|| vec![("ready", "Replicas that serve.")]) };
+const STATE: Label = Label {
+    name: "state",
+    values: Values::Closed(|| {
+        vec![
+            ("ready", "Replicas that serve."),
+            ("starting", "Replicas that do not serve yet; known with Kubernetes discovery."),
+            ("terminating", "Replicas that serve no longer; known with Kubernetes discovery."),
+        ]
+    }),
+};
 const ENGINE: Label = Label { name: "engine", values: Values::Named("the dialect of the targets; empty before the first answer") };
 const ACCELERATOR: Label = Label { name: "accelerator", values: Values::Named("the accelerator, where the configuration names it") };
 const PRESET: Label =

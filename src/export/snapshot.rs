@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::planner::input::{FailureKind, ModelPolicy};
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
+use crate::scrape::discover::ReplicaStates;
 use crate::units::{Moment, PoolId, Role, TargetId};
 
 /// Everything that our pages show.
@@ -44,6 +45,8 @@ pub struct ModelSnapshot {
     pub plan: Arc<Plan>,
     /// The dialect seen at each pool's targets, or at the traffic source for pools without targets; empty before the first answer.
     pub engines: BTreeMap<PoolId, String>,
+    /// Replicas that start and that end, of the pools whose discovery tells them. The ready ones are the plan's.
+    pub replicas: BTreeMap<PoolId, ReplicaStates>,
 }
 
 /// One target in the last round.

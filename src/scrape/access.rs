@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -182,7 +182,7 @@ fn client(config: &AccessConfig, mut builder: ClientBuilder) -> Result<Client, S
     })
 }
 
-fn bytes(key: &str, file: &PathBuf) -> Result<Vec<u8>, String> {
+fn bytes(key: &str, file: &Path) -> Result<Vec<u8>, String> {
     small(file, LARGEST).map_err(|error| format!("{key}: {} cannot be read: {error}", file.display()))
 }
 
@@ -201,7 +201,7 @@ pub(super) fn small(file: &Path, largest: u64) -> std::io::Result<Vec<u8>> {
 }
 
 /// The text of a file without the blanks around it, which editors and `kubectl create secret` leave behind.
-fn line(key: &str, file: &PathBuf) -> Result<String, String> {
+fn line(key: &str, file: &Path) -> Result<String, String> {
     let text = String::from_utf8(bytes(key, file)?).map_err(|_| format!("{key}: expected text in {}", file.display()))?;
     match text.trim() {
         "" => Err(format!("{key}: expected a secret in {}, got nothing", file.display())),

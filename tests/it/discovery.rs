@@ -263,3 +263,109 @@ async fn a_search_that_stays_keeps_its_list_when_others_come_and_go() {
     finder.discovery.adopt([&config]);
     assert_eq!((finder.discovery.listing(&other), finder.urls().len()), (Listing::default(), 1));
 }
+
+#[cfg(feature = "kubernetes")]
+mod kubernetes {
+    use std::sync::Arc;
+
+    use inference_planner_exporter::config::{AccessConfig, KubernetesConfig, PodChoice};
+    use inference_planner_exporter::scrape::discover::ReplicaStates;
+
+    use super::*;
+
+    async fn finder(server: &FakeServer, pods: PodChoice, port: Option<&str>, folder: &Path) -> Finder {
+        std::fs::write(folder.join("token"), "service-account\n").unwrap();
+        let access = AccessConfig { bearer_token_file: Some(folder.join("token")), ..AccessConfig::default() };
+        Finder::of(Way::Kubernetes(KubernetesConfig {
+            namespace: "llm".to_owned(),
+            pods,
+            port: port.map(str::to_owned),
+            api_server: format!("http://{}", server.addr),
+            access: Arc::new(access),
+        }))
+        .await
+    }
+
+    fn slice(family: &str, endpoints: &[(&str, &str)]) -> String {
+        let endpoint = |(address, conditions): &(&str, &str)| {
+            format!(
+                r#"{{ "addresses": ["{address}"], "conditions": {conditions}, "targetRef": {{ "kind": "Pod", "name": "p-{address}" }} }}"#
+            )
+        };
+        let endpoints: Vec<String> = endpoints.iter().map(endpoint).collect();
+        format!(
+            r#"{{ "addressType": "{family}", "ports": [{{ "name": "http", "port": 8000, "protocol": "TCP" }}], "endpoints": [{}] }}"#,
+            endpoints.join(", ")
+        )
+    }
+
+    fn list(kind: &str, items: &[String]) -> Behaviour {
+        json(&format!(r#"{{ "kind": "{kind}List", "metadata": {{ "resourceVersion": "7" }}, "items": [{}] }}"#, items.join(", ")))
+    }
+
+    const READY: &str = r#"{ "ready": true, "serving": true, "terminating": false }"#;
+    const LOADING: &str = r#"{ "ready": false, "serving": false, "terminating": false }"#;
+    const ENDING: &str = r#"{ "ready": false, "serving": true, "terminating": true }"#;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_ready_endpoints_of_a_service_are_targets_and_the_others_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = slice("IPv4", &[("10.0.0.1", READY), ("10.0.0.2", LOADING), ("10.0.0.3", ENDING), ("10.0.0.4", "{}")]);
+        // Of two families one server is one; an endpoint on its way from one slice to another stands in both.
+        let items = [first, slice("IPv6", &[("fd00::1", READY)]), slice("IPv4", &[("10.0.0.1", READY)])];
+        let server = FakeServer::start(list("EndpointSlice", &items)).await;
+        let finder = finder(&server, PodChoice::Service("decode".to_owned()), None, folder.path()).await;
+        assert_eq!(finder.urls(), ["http://10.0.0.1:8000/metrics", "http://10.0.0.4:8000/metrics"], "{:?}", finder.listing());
+        assert_eq!(finder.listing().replicas, Some(ReplicaStates { ready: 2, starting: 1, terminating: 1 }));
+        let request = server.last_request();
+        let path = "GET /apis/discovery.k8s.io/v1/namespaces/llm/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Ddecode\
+                    &resourceVersion=0 ";
+        assert!(request.starts_with(path) && request.contains("authorization: Bearer service-account\r\n"), "{request}");
+
+        server.set(Behaviour::Status(403));
+        let problem = finder.problem().await;
+        assert!(problem.contains("the right to list endpointslices") && !problem.contains("service-account\n"), "{problem}");
+        assert_eq!(finder.listing().targets.len(), 2);
+        server.set(list("EndpointSlice", &[slice("IPv6", &[("fd00::1", READY)])]));
+        finder.found(1).await;
+        assert_eq!(finder.urls(), ["http://[fd00::1]:8000/metrics"]);
+        server.set(list("EndpointSlice", &[]));
+        finder.found(0).await;
+    }
+
+    fn pod(name: &str, ip: &str, ready: bool, more: &str) -> String {
+        format!(
+            r#"{{ "metadata": {{ "name": "{name}", "labels": {{ "app.kubernetes.io/name": "qwen3", "role": "decode" }} {more} }},
+                  "spec": {{ "containers": [{{ "ports": [{{ "name": "http", "containerPort": 8000 }}, {{ "name": "debug", "containerPort": 1 }}] }},
+                                            {{ "name": "sidecar" }}] }},
+                  "status": {{ "phase": "Running", "podIP": "{ip}", "conditions": [{{ "type": "Ready", "status": "{}" }}] }} }}"#,
+            if ready { "True" } else { "False" }
+        )
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_ready_pods_of_a_selector_are_targets() {
+        let folder = tempfile::tempdir().unwrap();
+        let pending = r#"{ "metadata": { "name": "d" }, "spec": {}, "status": { "phase": "Pending" } }"#.to_owned();
+        let done = r#"{ "metadata": { "name": "e" }, "spec": {}, "status": { "phase": "Succeeded", "podIP": "10.0.0.9" } }"#.to_owned();
+        let items = [
+            pod("a", "10.0.0.1", true, ""),
+            pod("b", "10.0.0.2", false, ""),
+            pod("c", "10.0.0.3", true, r#", "deletionTimestamp": "2026-01-31T18:00:00Z""#),
+            pending,
+            done,
+        ];
+        let server = FakeServer::start(list("Pod", &items)).await;
+        let selector = || PodChoice::Selector("app=qwen3,role in (decode)".to_owned());
+        let by_name = finder(&server, selector(), Some("http"), folder.path()).await;
+        assert_eq!(by_name.urls(), ["http://10.0.0.1:8000/metrics"], "{:?}", by_name.listing());
+        assert_eq!(by_name.listing().replicas, Some(ReplicaStates { ready: 1, starting: 2, terminating: 1 }));
+        assert!(server.last_request().starts_with("GET /api/v1/namespaces/llm/pods?labelSelector=app%3Dqwen3%2Crole"));
+        assert_eq!(finder(&server, selector(), Some("9090"), folder.path()).await.urls(), ["http://10.0.0.1:9090/metrics"]);
+        let unclear = finder(&server, selector(), None, folder.path()).await.problem().await;
+        assert!(unclear.contains("pod a declares 2 ports; write kubernetes.port"), "{unclear}");
+        let mut by_label = by_name.config.clone();
+        by_label.keep.insert("__meta_kubernetes_pod_label_role".to_owned(), "prefill".to_owned());
+        assert!(Finder::start(by_label).await.urls().is_empty());
+    }
+}

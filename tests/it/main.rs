@@ -1,5 +1,6 @@
 //! The one integration test binary.
 
+mod access;
 mod backtest_cli;
 mod config;
 mod discovery;

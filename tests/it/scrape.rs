@@ -15,7 +15,7 @@ use inference_planner_exporter::units::TargetId;
 use crate::fake::{Behaviour, FakeServer};
 
 /// One family; a sample per model label.
-static ENGINE: Engine = Engine {
+pub static ENGINE: Engine = Engine {
     name: "fake",
     families: &["running"],
     counts_replicas: false,
@@ -27,7 +27,7 @@ static ENGINE: Engine = Engine {
     },
 };
 
-const PAGE: &str = "# TYPE running gauge\nrunning{model=\"m\"} 3\nother 4\n";
+pub const PAGE: &str = "# TYPE running gauge\nrunning{model=\"m\"} 3\nother 4\n";
 
 fn config() -> ScrapeConfig {
     ScrapeConfig {
