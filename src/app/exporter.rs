@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of};
+use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
 use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
@@ -63,6 +63,7 @@ struct ModelState {
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
     replicas: BTreeMap<PoolId, ReplicaStates>,
+    stale_lists: Vec<String>,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
 }
@@ -214,6 +215,7 @@ impl Exporter {
             state.memory = after.clone();
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
+            state.stale_lists = stale_lists(sources);
             state.engines = engines_of(sources, &state.policy, &by_target);
             rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
@@ -232,6 +234,7 @@ impl Exporter {
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
             replicas: state.replicas.clone(),
+            stale_lists: state.stale_lists.clone(),
         };
         Snapshot {
             at: now,
@@ -351,6 +354,7 @@ impl Exporter {
             plan: Arc::new(plan),
             engines: BTreeMap::new(),
             replicas: BTreeMap::new(),
+            stale_lists: Vec::new(),
             seen: now.monotonic,
         });
     }

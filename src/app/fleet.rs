@@ -25,6 +25,8 @@ pub struct KnownSource {
     pub discovery_failed: bool,
     /// Replicas by state, where discovery tells them.
     pub replicas: Option<ReplicaStates>,
+    /// Why the list may be another one by now, in words.
+    pub problem: Option<String>,
     /// Looks that succeeded and that did not; `None` where targets are written down.
     pub refreshes: Option<(u64, u64)>,
     access: Arc<AccessConfig>,
@@ -39,6 +41,7 @@ impl Fleet {
                 targets: source.targets.clone(),
                 discovery_failed: false,
                 replicas: None,
+                problem: None,
                 refreshes: None,
                 access: Arc::clone(&source.access),
             },
@@ -48,6 +51,7 @@ impl Fleet {
                     source: source.source.clone(),
                     discovery_failed: listing.is_stale(),
                     replicas: listing.replicas,
+                    problem: listing.problem,
                     refreshes: Some((listing.succeeded, listing.failed)),
                     targets: listing.targets,
                     access: Arc::clone(&source.access),
@@ -104,4 +108,17 @@ pub fn engines_of(sources: &[KnownSource], policy: &ModelPolicy, reports: &BTree
     };
     let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
     policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
+}
+
+/// The lists that are older than they should be, in words.
+pub fn stale_lists(sources: &[KnownSource]) -> Vec<String> {
+    let name = |source: &SourceId| match source {
+        SourceId::Traffic => "the traffic source".to_owned(),
+        SourceId::Pool(pool) => format!("pool {pool}"),
+    };
+    let sentence = |source: &KnownSource| {
+        let known = source.targets.len();
+        Some(format!("Targets of {}: {}. The last list ({known} targets) stays in use.", name(&source.source), source.problem.as_ref()?))
+    };
+    sources.iter().filter_map(sentence).collect()
 }

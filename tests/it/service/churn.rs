@@ -142,6 +142,7 @@ async fn a_list_that_cannot_be_read_keeps_the_last_one_and_planning_goes_on() {
             steady(&exporter, page);
             assert_eq!(page.sum("pool_targets", &[("pool", "m-decode")]), 2.0);
         });
+        assert!(exporter.ask("GET /").2.contains("The last list (2 targets) stays in use."));
         assert!(exporter.process.log().contains("the last list of targets stays in use"), "{}", exporter.process.log());
         // Nobody serves any more, and the list says so: that is no failure.
         site.write("targets.yaml", "[]\n");
