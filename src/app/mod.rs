@@ -253,6 +253,8 @@ impl Ticker {
                 tracing::error!("configuration refused, the running one stays: {problem}");
             }
         }
+        // A search that was changed finds mostly what it had found before: a round in between would see no target at all.
+        let _settled = tokio::time::timeout(LONGEST_READ, self.discovery.settled()).await;
         self.snapshot.store(Arc::new(self.exporter.snapshot(self.clock.now())));
         for answer in answers {
             // The asker may have left.

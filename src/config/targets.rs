@@ -298,11 +298,15 @@ fn kubernetes(values: &mut Values, at: &str, folder: &Path, own_namespace: &str)
         }
     };
     let own = |name: &str| Path::new(SERVICE_ACCOUNT).join(name);
-    let token = path(values, &key("bearer_token_file"), folder).unwrap_or_else(|| own("token"));
-    let ca = path(values, &key("ca_file"), folder).unwrap_or_else(|| own("ca.crt"));
+    let (token, ca) = (path(values, &key("bearer_token_file"), folder), path(values, &key("ca_file"), folder));
     let api_server = values.text(&key("api_server")).unwrap_or_else(|| API_SERVER.to_owned());
-    let secure = api_server.starts_with("https:");
-    let access = AccessConfig { bearer_token_file: Some(token), ca_file: secure.then_some(ca), ..AccessConfig::default() };
+    // The service account's token goes over no open line, such as that of `kubectl proxy`, unless it is written.
+    let secure = api_server.to_ascii_lowercase().starts_with("https:");
+    let access = AccessConfig {
+        bearer_token_file: token.or_else(|| secure.then(|| own("token"))),
+        ca_file: ca.or_else(|| secure.then(|| own("ca.crt"))),
+        ..AccessConfig::default()
+    };
     Some(KubernetesConfig {
         namespace: values.text(&key("namespace")).unwrap_or_else(|| own_namespace.to_owned()),
         pods: pods?,

@@ -183,7 +183,8 @@ fn targets_may_be_found_in_every_way() {
     #[cfg(feature = "kubernetes")]
     let ways = ways.into_iter().chain([
         "kubernetes: { service: decode }",
-        "kubernetes: { selector: 'app=qwen3', namespace: other, port: 8000, api_server: 'http://127.0.0.1:8001', bearer_token_file: t }",
+        "kubernetes: { selector: 'app=qwen3', namespace: other, port: 8000, api_server: 'http://127.0.0.1:8001' }",
+        "kubernetes: { service: decode, port: metrics, api_server: 'https://10.0.0.1:6443', bearer_token_file: t, ca_file: c }",
     ]);
     for way in ways {
         let first = good(load_with(file("conf/c.yaml", &text(way)), None));

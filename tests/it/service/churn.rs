@@ -152,3 +152,24 @@ async fn a_list_that_cannot_be_read_keeps_the_last_one_and_planning_goes_on() {
         exporter.settle(&["m"], 3.0);
     });
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_changes_how_targets_are_found_costs_no_window() {
+    let routers = Router::pair("m").await;
+    let site = Site::new();
+    let list: String = routers.iter().map(|router| format!("- targets: [\"{}\"]\n", router.server.addr)).collect();
+    site.write("targets.yaml", &list);
+    let path = site.write("config.yaml", &config("file_sd: targets.yaml"));
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start(&path);
+        exporter.settle(&["m"], 3.0);
+        site.write("config.yaml", &config("file_sd: targets.yaml, keep: { __address__: '127.*' }"));
+        exporter.process.signal("HUP");
+        until("the reload", || exporter.process.log().contains("configuration reloaded").then_some(()));
+        exporter.watch(&["m"], 2.0, |page| {
+            steady(&exporter, page);
+            assert_eq!(page.reason("m-decode"), "none");
+        });
+        assert_eq!(exporter.metrics().sum("windows_skipped_total", &[("reason", "membership_changed")]), 0.0);
+    });
+}
