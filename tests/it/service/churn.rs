@@ -46,6 +46,11 @@ fn follows(exporter: &Exporter, size: f64) {
         let page = exporter.metrics();
         steady(exporter, &page);
         let fresh = page.held("m-decode") == Some(0.0) && page.value("current_replicas", &[("pool", "m-decode")]) == Some(size);
+        if fresh {
+            // Neither lost nor counted twice.
+            let seen = page.value("observed_requests_per_second", &[("model", "m")]).unwrap();
+            assert!((0.75 * LOAD..1.25 * LOAD).contains(&seen), "{seen} requests a second");
+        }
         fresh.then_some(())
     });
 }
@@ -171,5 +176,45 @@ async fn a_reload_that_changes_how_targets_are_found_costs_no_window() {
             assert_eq!(page.reason("m-decode"), "none");
         });
         assert_eq!(exporter.metrics().sum("windows_skipped_total", &[("reason", "membership_changed")]), 0.0);
+    });
+}
+
+#[cfg(feature = "kubernetes")]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_service_are_planned_and_those_that_start_or_end_are_counted() {
+    use crate::fake::{Behaviour, FakeServer};
+    let routers = Router::pair("m").await;
+    let port = |index: usize| routers[index].server.addr.port();
+    // Two slices, since both servers share an address here; further endpoints that load and end.
+    let slice = |port: u16, more: &str| {
+        format!(
+            r#"{{ "addressType": "IPv4", "ports": [{{ "port": {port} }}], "endpoints": [
+                {{ "addresses": ["127.0.0.1"], "conditions": {{ "ready": true }} }} {more} ] }}"#
+        )
+    };
+    let others = r#", { "addresses": ["127.0.0.8"], "conditions": { "ready": false } },
+                    { "addresses": ["127.0.0.9"], "conditions": { "ready": true, "terminating": true } }"#;
+    let api = |items: &str| Behaviour::Body {
+        headers: "Content-Type: application/json".to_owned(),
+        body: format!(r#"{{ "kind": "EndpointSliceList", "items": [{items}] }}"#).into_bytes(),
+    };
+    let (first, second) = (FakeServer::start(api(&slice(port(0), others))).await, FakeServer::start(api(&slice(port(1), ""))).await);
+    let site = Site::new();
+    let targets = |server: &FakeServer| format!("kubernetes: {{ service: m, api_server: \"http://{}\" }}", server.addr);
+    let path = site.write("config.yaml", &config(&targets(&first)));
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start(&path);
+        let states = |page: &Metrics| {
+            ["ready", "starting", "terminating"].map(|state| page.value("current_replicas", &[("pool", "m-decode"), ("state", state)]))
+        };
+        until("states are known", || (states(&exporter.metrics()) == [Some(1.0), Some(1.0), Some(1.0)]).then_some(()));
+        assert!(first.last_request().starts_with("GET /apis/discovery.k8s.io/v1/namespaces/default/endpointslices?"));
+        let server = routers[0].target();
+        assert_eq!(exporter.metrics().value("target_up", &[("target", &server)]), Some(1.0));
+        // Another API server, so another list: the old one's target goes.
+        site.write("config.yaml", &config(&targets(&second)));
+        let server = routers[1].target();
+        until("the other list is read", || exporter.metrics().value("target_up", &[("target", &server)]));
+        assert_eq!(exporter.metrics().value("target_up", &[("target", &routers[0].target())]), None);
     });
 }
