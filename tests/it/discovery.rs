@@ -172,6 +172,9 @@ async fn every_address_of_a_name_is_a_target() {
     assert_eq!(finder.urls(), ["http://127.0.1.1:8000/metrics"]);
     server.set_addresses("pool.llm.svc", loopback(50));
     finder.found(50).await;
+    // More than a datagram holds.
+    server.set_addresses("pool.llm.svc", loopback(200));
+    finder.found(200).await;
     // Both families of two servers: two servers.
     server.set_addresses("pool.llm.svc", loopback(2).chain(["fd00::1".parse().unwrap(), "fd00::2".parse().unwrap()]));
     finder.found(2).await;

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use tokio::net::UdpSocket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+/// The largest datagram that is sent; what is larger is asked for again over TCP.
+const LARGEST_DATAGRAM: usize = 1232;
 
 const A: u16 = 1;
 const AAAA: u16 = 28;
@@ -36,16 +40,36 @@ impl Drop for NameServer {
 
 impl NameServer {
     pub async fn start() -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        // The same port for both; a free one for TCP is nearly always free for UDP as well.
+        let (socket, listener) = loop {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            if let Ok(socket) = UdpSocket::bind(listener.local_addr().unwrap()).await {
+                break (socket, listener);
+            }
+        };
         let addr = socket.local_addr().unwrap();
         let (names, silent) = (Arc::<Mutex<BTreeMap<String, Records>>>::default(), Arc::<Mutex<bool>>::default());
         let (table, mute) = (Arc::clone(&names), Arc::clone(&silent));
         let task = tokio::spawn(async move {
             let mut question = [0; 4096];
             loop {
-                let Ok((length, from)) = socket.recv_from(&mut question).await else { continue };
+                let received = tokio::select! {
+                    received = socket.recv_from(&mut question) => received,
+                    Ok((stream, _)) = listener.accept() => {
+                        tokio::spawn(over_tcp(stream, Arc::clone(&table)));
+                        continue;
+                    }
+                };
+                let Ok((length, from)) = received else { continue };
                 if !*mute.lock().unwrap() {
-                    let reply = answer(&question[..length], &table.lock().unwrap());
+                    let mut reply = answer(&question[..length], &table.lock().unwrap());
+                    if reply.len() > LARGEST_DATAGRAM {
+                        // Cut behind the question, without answers, and marked so.
+                        reply.truncate(length.min(reply.len()));
+                        reply[2] |= 0x02;
+                        reply[6..12].fill(0);
+                        reply.truncate(question_end(&reply));
+                    }
                     let _gone = socket.send_to(&reply, from).await;
                 }
             }
@@ -78,6 +102,26 @@ impl NameServer {
 /// So many addresses of this machine: 127.0.1.1, 127.0.1.2 and so on.
 pub fn loopback(count: u8) -> impl Iterator<Item = IpAddr> {
     (1..=count).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 1, last)))
+}
+
+/// Questions and answers with their length in front, until the other side closes.
+async fn over_tcp(mut stream: TcpStream, names: Arc<Mutex<BTreeMap<String, Records>>>) -> Option<()> {
+    loop {
+        let mut question = vec![0; usize::from(stream.read_u16().await.ok()?)];
+        stream.read_exact(&mut question).await.ok()?;
+        let reply = answer(&question, &names.lock().unwrap());
+        stream.write_u16(reply.len() as u16).await.ok()?;
+        stream.write_all(&reply).await.ok()?;
+    }
+}
+
+/// Where the question of a message ends.
+fn question_end(message: &[u8]) -> usize {
+    let mut at = 12;
+    while message[at] != 0 {
+        at += 1 + usize::from(message[at]);
+    }
+    at + 5
 }
 
 /// RFC 1035, section 4: one question, all its records, no compression but for the name of each record.

@@ -135,10 +135,12 @@ async fn a_list_that_cannot_be_read_keeps_the_last_one_and_planning_goes_on() {
     let routers = Router::pair("m").await;
     let site = Site::new();
     let list: String = routers.iter().map(|router| format!("- targets: [\"{}\"]\n", router.server.addr)).collect();
-    site.write("targets.yaml", &list);
     let config = site.write("config.yaml", &config("file_sd: targets.yaml"));
     tokio::task::block_in_place(|| {
         let exporter = Exporter::start(&config);
+        until("nothing is known", || (exporter.metrics().reason("m-decode") == "discovery_failed").then_some(()));
+        assert_eq!(exporter.status("/-/ready"), 200);
+        site.write("targets.yaml", &list);
         exporter.settle(&["m"], 3.0);
         site.write("targets.yaml", &list[..list.len() - 3]);
         let failed = [("pool", "m-decode"), ("result", "failed")];
