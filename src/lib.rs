@@ -19,7 +19,7 @@
 //! | [`planner`] | How many replicas does each pool need? The core. Pure | units |
 //! | [`engines`] | What does a server's page say in the planner's terms? One file a dialect. Pure | units, exposition, planner |
 //! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner |
-//! | [`scrape`] | How did each target answer in this round? I/O | units, exposition, engines, planner, config |
+//! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, exposition, engines, planner, config |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
 //! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape |
 //! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator |
@@ -35,6 +35,7 @@
 //!
 //! An engine: one file in `engines`, one line in its table, one fixture folder. A predictor: one file in `planner/predict`. A proposer: one
 //! file in `planner/propose`. A metric: one record in `export/catalog.rs`. A configuration key: one line in `config/schema.rs`.
+//! A way to find servers: one file in `scrape/discover`, one variant of `config`'s `Way`.
 //!
 //! # Invariants, each held by a test
 //!

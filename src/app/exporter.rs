@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
 use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
@@ -16,6 +17,7 @@ use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
+use crate::scrape::discover::ReplicaStates;
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
 
@@ -60,6 +62,8 @@ struct ModelState {
     memory: Memory,
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
+    replicas: BTreeMap<PoolId, ReplicaStates>,
+    stale_lists: Vec<String>,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
 }
@@ -187,15 +191,16 @@ impl Exporter {
         self.reload.successful = false;
     }
 
-    /// Plans every model with one round of reports, in the order of the configuration.
-    pub fn round(&mut self, reports: &[TargetReport], now: Moment) -> (Vec<Round>, Vec<Event>) {
+    /// Plans every model with one round of reports about this fleet, in the order of the configuration.
+    pub fn round(&mut self, reports: &[TargetReport], fleet: &Fleet, now: Moment) -> (Vec<Round>, Vec<Event>) {
         let by_target: BTreeMap<&TargetId, &TargetReport> = reports.iter().map(|report| (&report.target, report)).collect();
-        let mut events = self.add_discovered_models(&by_target, now);
+        let mut events = self.add_discovered_models(&by_target, fleet, now);
         let config = Arc::clone(&self.config);
         let mut rounds = Vec::new();
         for state in &mut self.models {
-            let model = &config.models[state.origin];
-            let input = input_of(model, &state.key.model, &by_target);
+            let sources = fleet.sources(state.origin);
+            let input = input_of(sources, &state.key.model, &by_target);
+            tally::refreshes(&mut self.counters, &state.policy, &state.key.target_namespace, sources);
             tally::scrapes(&mut self.counters, &state.policy, &state.key.target_namespace, &input);
             let before = std::mem::take(&mut state.memory);
             let (plan, after, violations) = plan_checked(&input, &before, &state.policy, now);
@@ -209,10 +214,12 @@ impl Exporter {
             events.extend(changes(&state.plan, &plan, &decision));
             state.memory = after.clone();
             state.plan = Arc::new(plan);
-            state.engines = engines_of(model, &state.policy, &by_target);
+            state.replicas = replicas_of(sources, &state.policy);
+            state.stale_lists = stale_lists(sources);
+            state.engines = engines_of(sources, &state.policy, &by_target);
             rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
-        let targets = statuses(&config, &by_target);
+        let targets = statuses(&config, fleet, &by_target);
         events.extend(new_problems(&self.targets, &targets));
         self.targets = targets;
         self.ready = true;
@@ -226,6 +233,8 @@ impl Exporter {
             policy: Arc::clone(&state.policy),
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
+            replicas: state.replicas.clone(),
+            stale_lists: state.stale_lists.clone(),
         };
         Snapshot {
             at: now,
@@ -279,11 +288,11 @@ impl Exporter {
     }
 
     /// Starts planning models that the targets name for the first time, and forgets those that no target has named for `hold_for`.
-    fn add_discovered_models(&mut self, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment) -> Vec<Event> {
+    fn add_discovered_models(&mut self, reports: &BTreeMap<&TargetId, &TargetReport>, fleet: &Fleet, now: Moment) -> Vec<Event> {
         let mut events = Vec::new();
         let config = Arc::clone(&self.config);
         for (origin, model) in config.models.iter().enumerate().filter(|(_, model)| model.selector == ModelSelector::Any) {
-            for name in seen_models(model, reports) {
+            for name in seen_models(fleet.sources(origin), reports) {
                 if let Some(known) = self.models.iter_mut().find(|state| state.origin == origin && state.key.model == name) {
                     known.seen = now.monotonic;
                     continue;
@@ -344,14 +353,16 @@ impl Exporter {
             memory,
             plan: Arc::new(plan),
             engines: BTreeMap::new(),
+            replicas: BTreeMap::new(),
+            stale_lists: Vec::new(),
             seen: now.monotonic,
         });
     }
 }
 
 /// The models that a pattern's targets show in this round.
-fn seen_models(model: &ModelConfig, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeSet<ModelId> {
-    let pages = model.sources.iter().flat_map(|source| &source.targets).filter_map(|target| reports.get(&target.target));
+fn seen_models(sources: &[KnownSource], reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeSet<ModelId> {
+    let pages = sources.iter().flat_map(|source| &source.targets).filter_map(|target| reports.get(&target.target));
     let readings: Vec<_> = pages.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| &scraped.reading).collect();
     let named: BTreeSet<ModelId> = readings.iter().flat_map(|reading| reading.model_names()).map(ModelId::from).collect();
     if named.is_empty() && readings.iter().any(|reading| !reading.models.is_empty()) {
@@ -361,14 +372,14 @@ fn seen_models(model: &ModelConfig, reports: &BTreeMap<&TargetId, &TargetReport>
 }
 
 /// The facts of a round about one model.
-pub fn input_of(model: &ModelConfig, name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
+pub fn input_of(sources: &[KnownSource], name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
     let reading = |report: &TargetReport| match &report.outcome {
         Ok(scraped) => input::Reading::Sample(Box::new(scraped.reading.of_model(name))),
         Err(failure) => input::Reading::Failed(failure.kind),
     };
-    let sources = model.sources.iter().map(|source| SourceInput {
+    let sources = sources.iter().map(|source| SourceInput {
         source: source.source.clone(),
-        discovery_failed: false,
+        discovery_failed: source.discovery_failed,
         targets: source
             .targets
             .iter()
@@ -419,21 +430,10 @@ fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
     events
 }
 
-/// The dialect seen at each pool's own targets, else at the traffic source.
-fn engines_of(model: &ModelConfig, policy: &ModelPolicy, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeMap<PoolId, String> {
-    let seen_at = |id: &SourceId| {
-        let source = model.sources.iter().find(|source| source.source == *id)?;
-        let reports = source.targets.iter().filter_map(|target| reports.get(&target.target));
-        reports.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| scraped.engine).next()
-    };
-    let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
-    policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
-}
-
-fn statuses(config: &Config, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
+fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
     let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
-    for model in &config.models {
-        for source in &model.sources {
+    for (origin, model) in config.models.iter().enumerate() {
+        for source in fleet.sources(origin) {
             let pool = match &source.source {
                 SourceId::Traffic => None,
                 SourceId::Pool(pool) => model.policy.pools.iter().find(|known| known.pool == *pool),

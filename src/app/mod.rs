@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod exporter;
+pub mod fleet;
 pub mod persist;
 pub mod recording;
 pub mod tally;
@@ -23,12 +24,14 @@ use tokio::task::JoinHandle;
 use crate::config::{Config, Loaded, Portable, Problem};
 use crate::export::snapshot::Snapshot;
 use crate::record::Recorder;
+use crate::scrape::Scraper;
+use crate::scrape::discover::Discovery;
 use crate::scrape::report::TargetReport;
-use crate::scrape::{Job, Scraper};
 use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
 use crate::units::Moment;
 use clock::Clock;
 use exporter::{Event, Exporter};
+use fleet::Fleet;
 use persist::Keeper;
 
 /// Reads the configuration with everything it names, or tells all its problems.
@@ -93,6 +96,8 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
     let recorder = options.record.map(open).transpose()?;
     let scraper = Arc::new(Scraper::new(&config.scrape).context("make the scraper")?);
+    let mut discovery = Discovery::new(&config.scrape).context("make the searches for targets")?;
+    discovery.adopt(fleet::searches(&config));
     let now = clock.now();
     let (keeper, restored) = Keeper::open(config.state_file.clone(), now);
     let exporter = Exporter::new(Arc::clone(&config), restored, now);
@@ -114,6 +119,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         clock,
         exporter,
         scraper,
+        discovery,
         snapshot,
         keeper,
         recorder,
@@ -131,6 +137,7 @@ struct Ticker {
     clock: Clock,
     exporter: Exporter,
     scraper: Arc<Scraper>,
+    discovery: Discovery,
     snapshot: Arc<ArcSwap<Snapshot>>,
     keeper: Keeper,
     recorder: Option<Recorder>,
@@ -142,7 +149,13 @@ struct Ticker {
 
 impl Ticker {
     async fn run(mut self, mut reloads: mpsc::Receiver<ReloadRequest>, mut stopped: oneshot::Receiver<()>) {
-        // The baseline is wanted as early as possible; all later rounds lie on the wall clock's grid.
+        // The baseline is wanted as early as possible; all later rounds lie on the wall clock's grid. A first round without its targets would
+        // only be followed by a fleet that changes.
+        let longest = self.exporter.config().scrape.timeout;
+        tokio::select! {
+            _ = &mut stopped => return self.keeper.finish(&self.exporter).await,
+            _settled = tokio::time::timeout(longest, self.discovery.settled()) => {}
+        }
         let mut wait = Duration::ZERO;
         'ticks: loop {
             let due = tokio::time::sleep(wait);
@@ -156,8 +169,8 @@ impl Ticker {
                     Some(request) = reloads.recv() => self.reload(request, &mut reloads).await,
                 }
             }
-            let Some((reports, began)) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
-            self.conclude(&reports, began);
+            let Some((reports, fleet, began)) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
+            self.conclude(&reports, &fleet, began);
             wait = self.until_next_round();
         }
         self.keeper.finish(&self.exporter).await;
@@ -169,9 +182,10 @@ impl Ticker {
         &mut self,
         reloads: &mut mpsc::Receiver<ReloadRequest>,
         stopped: &mut oneshot::Receiver<()>,
-    ) -> Option<(Vec<TargetReport>, Moment)> {
+    ) -> Option<(Vec<TargetReport>, Fleet, Moment)> {
         'rounds: loop {
-            let (jobs, began) = (jobs(self.exporter.config()), self.clock.now());
+            let mut fleet = self.fleet();
+            let (jobs, began) = (fleet.jobs(self.exporter.config()), self.clock.now());
             let scraper = Arc::clone(&self.scraper);
             let scraping = scraper.round(&jobs, self.clock.origin(), self.recorder.is_some());
             tokio::pin!(scraping);
@@ -179,10 +193,11 @@ impl Ticker {
                 tokio::select! {
                     biased;
                     _ = &mut *stopped => return None,
-                    reports = &mut scraping => return Some((reports, began)),
+                    reports = &mut scraping => return Some((reports, fleet, began)),
                     Some(request) = reloads.recv() => {
                         self.reload(request, reloads).await;
-                        if self::jobs(self.exporter.config()) != jobs {
+                        fleet = self.fleet();
+                        if fleet.jobs(self.exporter.config()) != jobs {
                             continue 'rounds;
                         }
                     }
@@ -191,10 +206,15 @@ impl Ticker {
         }
     }
 
+    /// The targets as they are known now.
+    fn fleet(&self) -> Fleet {
+        Fleet::of(self.exporter.config(), |search| self.discovery.listing(search))
+    }
+
     /// Plans one round of reports and tells everyone. `now` is when the round began: a hung server stretches rounds, and the time between
     /// two ends would then say less about the windows than the time between two beginnings, which lie on the grid.
-    fn conclude(&mut self, reports: &[TargetReport], now: Moment) {
-        let (rounds, events) = self.exporter.round(reports, now);
+    fn conclude(&mut self, reports: &[TargetReport], fleet: &Fleet, now: Moment) {
+        let (rounds, events) = self.exporter.round(reports, fleet, now);
         self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
         for event in &events {
             log(event, self.exporter.config());
@@ -233,6 +253,8 @@ impl Ticker {
                 tracing::error!("configuration refused, the running one stays: {problem}");
             }
         }
+        // A search that was changed finds mostly what it had found before: a round in between would see no target at all.
+        let _settled = tokio::time::timeout(LONGEST_READ, self.discovery.settled()).await;
         self.snapshot.store(Arc::new(self.exporter.snapshot(self.clock.now())));
         for answer in answers {
             // The asker may have left.
@@ -248,6 +270,7 @@ impl Ticker {
             let scraper = Scraper::new(&config.scrape).map_err(|error| vec![format!("scrape: {error}")])?;
             self.scraper = Arc::new(scraper);
         }
+        self.discovery.adopt(fleet::searches(&config));
         if config.server != running.server {
             tracing::warn!("server settings changed; they take effect at the next start");
         }
@@ -279,18 +302,6 @@ impl Ticker {
         let rest = u64::try_from(interval - into).unwrap_or(u64::MAX);
         Duration::from_nanos(rest) + PAST_THE_LINE
     }
-}
-
-/// Every target once, however many models and pools name it.
-fn jobs(config: &Config) -> Vec<Job> {
-    let mut jobs = std::collections::BTreeMap::new();
-    for model in &config.models {
-        for target in model.sources.iter().flat_map(|source| &source.targets) {
-            let job = Job { target: target.target.clone(), url: target.url.clone(), engine: model.engine.clone() };
-            jobs.entry(target.target.clone()).or_insert(job);
-        }
-    }
-    jobs.into_values().collect()
 }
 
 fn log(event: &Event, config: &Config) {

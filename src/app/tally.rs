@@ -1,6 +1,7 @@
 //! What is counted? Scrapes, resets, decisions, skipped windows and limits; each once, where it happened.
 
 use super::exporter::source_labels;
+use super::fleet::KnownSource;
 use crate::export::snapshot::Counters;
 use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId};
 use crate::planner::plan::{Limit, Outcome, OverrideKind, Plan};
@@ -15,6 +16,15 @@ pub fn scrapes(counters: &mut Counters, policy: &ModelPolicy, target_namespace: 
                 Reading::Failed(kind) => Some(*kind),
             };
             *counters.scrapes.entry((labels.clone(), failure)).or_default() += 1;
+        }
+    }
+}
+
+/// Takes over how often discovery has looked for each source's targets.
+pub fn refreshes(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &str, sources: &[KnownSource]) {
+    for source in sources {
+        if let Some(refreshes) = source.refreshes {
+            counters.discovery_refreshes.insert(source_labels(policy, target_namespace, &source.source), refreshes);
         }
     }
 }

@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use super::Failure;
 use super::load::{ModelFlags, load};
 use crate::app::exporter::Exporter;
+use crate::app::fleet::{self, Fleet};
 use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
 use crate::engines::custom::Custom;
 use crate::engines::{self, Dialect};
@@ -19,9 +20,10 @@ use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, Targe
 use crate::planner::plan::Plan;
 use crate::record::{self, RecordedTarget, Recording};
 use crate::report::{plans, text};
+use crate::scrape::discover::Listing;
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
-use crate::units::{Moment, TargetId};
+use crate::units::{ModelId, Moment, TargetId};
 
 /// Flags of `plan`.
 #[derive(Clone, Debug, clap::Args)]
@@ -75,6 +77,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
                 return Err(Failure::Usage("with --config, expected one directory for each of --before and --after".to_owned()));
             };
             let config = load(Some(file), args.model.flags())?.config;
+            written_down(&config)?;
             let targets = targets(&config);
             let (before, after) = (directory(before, &targets)?, directory(after, &targets)?);
             (config, before, after)
@@ -114,6 +117,14 @@ fn targets(config: &Config) -> Vec<TargetConfig> {
     // Pairs are named by their number; a name sorts `pair-10` before `pair-2`.
     targets.sort_by_key(|target| (target.target.as_str().len(), target.target.clone()));
     targets
+}
+
+/// Refuses a configuration whose targets are found only while running.
+fn written_down(config: &Config) -> anyhow::Result<()> {
+    if fleet::searches(config).next().is_some() {
+        bail!("expected targets that are written down (targets.static): planning from pages finds none; --replay plays what was recorded");
+    }
+    Ok(())
 }
 
 fn pages(files: &[PathBuf], targets: &[TargetConfig]) -> anyhow::Result<Pages> {
@@ -161,9 +172,11 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
         pages.iter().map(report).collect()
     };
     let (first, second) = (round(before, Duration::ZERO), round(after, elapsed));
+    // What is found only while running is not there: `written_down` has refused such a configuration.
+    let fleet = Fleet::of(&config, |_| Listing::default());
     let mut exporter = Exporter::new(std::sync::Arc::new(config), BTreeMap::new(), start);
-    let _baseline = exporter.round(&first, start);
-    let (rounds, events) = exporter.round(&second, start.after(elapsed));
+    let _baseline = exporter.round(&first, &fleet, start);
+    let (rounds, events) = exporter.round(&second, &fleet, start.after(elapsed));
     for event in events {
         tracing::debug!(?event);
     }
@@ -215,7 +228,7 @@ fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
                 None => {
                     let page = recording.after.iter().find(|page| page.target == target.target);
                     let page = page.with_context(|| format!("expected the page of {} beside the decision", target.target))?;
-                    let engine = dialect(folder, target)?;
+                    let engine = dialect(folder, target, &recording.record.model)?;
                     let scraped = lower(page.text.as_bytes(), None, Some(engine), false)
                         .map_err(|failure| anyhow::anyhow!("page of {}: {}", target.target, failure.message))?;
                     Reading::Sample(Box::new(scraped.reading.of_model(&recording.record.model)))
@@ -229,7 +242,7 @@ fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
 }
 
 /// The dialect that a recorded target was read with. The operator's own stands in the configuration beside the decision.
-fn dialect(folder: &Path, target: &RecordedTarget) -> anyhow::Result<Dialect> {
+fn dialect(folder: &Path, target: &RecordedTarget, model: &ModelId) -> anyhow::Result<Dialect> {
     if target.engine != Custom::NAME {
         let known = engines::by_name(&target.engine).map(Dialect::Known);
         return known.with_context(|| format!("engine {:?} is not known", target.engine));
@@ -238,8 +251,8 @@ fn dialect(folder: &Path, target: &RecordedTarget) -> anyhow::Result<Dialect> {
     let loaded = load(Some(&path), Flags::default());
     let in_words = |problems: Vec<config::Problem>| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let loaded = loaded.map_err(|problems| anyhow::anyhow!("{}: {}", path.display(), in_words(problems)))?;
-    let sources = |model: &ModelConfig| model.sources.iter().flat_map(|source| &source.targets).any(|known| known.target == target.target);
-    let model = loaded.config.models.into_iter().find(sources);
+    let plans = |known: &ModelConfig| known.policy_for(model).is_ok();
+    let model = loaded.config.models.into_iter().find(plans);
     model.and_then(|model| model.engine).with_context(|| format!("{}: expected the custom engine of {}", path.display(), target.target))
 }
 

@@ -26,6 +26,7 @@ enum Scalar {
     Span(Duration),
     Address(SocketAddr),
     Target(TargetConfig),
+    Map(BTreeMap<String, String>),
     /// Since the Unix epoch.
     Moment(Duration),
 }
@@ -91,6 +92,10 @@ impl Values {
                     self.visit(&format!("{path}[{index}]"), item, node.and_then(|node| node.element(index)), at, layer);
                 }
             }
+            (Kind::Map, Layered::Dict(_, dict)) => match texts(dict) {
+                Ok(map) => self.keep(path, Scalar::Map(map), from, at),
+                Err(message) => self.refuse(path, at, from, message),
+            },
             _ => match read(kind, value, from) {
                 Ok(scalar) => self.keep(path, scalar, from, at),
                 Err(message) => self.refuse(path, at, from, message),
@@ -223,9 +228,23 @@ impl Values {
         if let Some(Scalar::Target(value)) = self.get(path) { Some(value) } else { None }
     }
 
+    pub(super) fn map(&mut self, path: &str) -> BTreeMap<String, String> {
+        if let Some(Scalar::Map(map)) = self.get(path) { map } else { BTreeMap::new() }
+    }
+
     pub(super) fn moment(&mut self, path: &str) -> Option<Duration> {
         if let Some(Scalar::Moment(value)) = self.get(path) { Some(value) } else { None }
     }
+}
+
+/// The texts of a map. Numbers and switches are texts here, as in Prometheus' files. A refused value is not repeated: it may be a secret.
+fn texts(dict: &figment::value::Dict) -> Result<BTreeMap<String, String>, String> {
+    let text = |(name, value): (&String, &Layered)| match value {
+        Layered::String(_, text) => Ok((name.clone(), text.clone())),
+        Layered::Num(..) | Layered::Bool(..) => Ok((name.clone(), shown(value))),
+        _ => Err(format!("expected a text for {name:?}, got something else")),
+    };
+    dict.iter().map(text).collect()
 }
 
 /// The value of a kind, or the sentence that refuses it.
@@ -244,6 +263,10 @@ fn read(kind: Kind, value: &Layered, layer: Layer) -> Result<Scalar, String> {
             let count = whole(number).filter(|count| (low..=high).contains(count));
             count.map(Scalar::Count).ok_or_else(refused)
         }
+        (Kind::Port, Layered::Num(_, number)) => {
+            let port = whole(number).filter(|port| (1..=65_535).contains(port));
+            port.map(|port| Scalar::Text(port.to_string())).ok_or_else(refused)
+        }
         (Kind::Bytes(low), Layered::Num(_, number)) => whole(number).filter(|count| *count >= low).map(Scalar::Count).ok_or_else(refused),
         (Kind::Bytes(low), Layered::String(_, text)) => {
             scalar::bytes(text).ok().filter(|count| *count >= low).map(Scalar::Count).ok_or_else(refused)
@@ -255,12 +278,13 @@ fn read(kind: Kind, value: &Layered, layer: Layer) -> Result<Scalar, String> {
 
 fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Scalar, String> {
     match kind {
-        Kind::Text | Kind::Path if text.trim().is_empty() => Err(refused()),
-        Kind::Text | Kind::Path => Ok(Scalar::Text(text.to_owned())),
+        Kind::Text | Kind::Path | Kind::Port if text.trim().is_empty() => Err(refused()),
+        Kind::Text | Kind::Path | Kind::Port => Ok(Scalar::Text(text.to_owned())),
         Kind::Label => scalar::label_value(text).map(Scalar::Text),
         Kind::Address => scalar::address(text).map(Scalar::Address),
         Kind::Proxy => scalar::proxy(text).map(Scalar::Text),
         Kind::Target => scalar::target(text).map(Scalar::Target),
+        Kind::Url => scalar::plain_url(text).map(Scalar::Text),
         Kind::Span => scalar::span(text).map(Scalar::Span),
         Kind::Moment => moment(text).map(Scalar::Moment).ok_or_else(refused),
         Kind::Choice(known, _) if known().contains(&text) => Ok(Scalar::Text(text.to_owned())),
@@ -268,7 +292,7 @@ fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Sca
         Kind::Choice(known, _) => Err(format!("{}{}", refused(), schema::hint(text, known().into_iter()))),
         Kind::Engine if schema::engines().contains(&text) => Ok(Scalar::Text(text.to_owned())),
         Kind::Engine => Err(format!("{}{}", refused(), schema::hint(text, schema::engines().into_iter()))),
-        Kind::Section | Kind::List | Kind::Switch | Kind::Count(..) | Kind::Bytes(_) | Kind::Later => Err(refused()),
+        Kind::Section | Kind::List | Kind::Switch | Kind::Count(..) | Kind::Bytes(_) | Kind::Map | Kind::Later => Err(refused()),
     }
 }
 
@@ -292,6 +316,9 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Address => "an IP address and a port such as 0.0.0.0:10877".to_owned(),
         Kind::Proxy => "a URL such as http://proxy.internal:3128".to_owned(),
         Kind::Target => "a URL such as http://10.0.0.11:8000/metrics".to_owned(),
+        Kind::Url => "a URL such as http://inventory.internal/targets".to_owned(),
+        Kind::Map => "names, each with a text".to_owned(),
+        Kind::Port => "a port's name or number".to_owned(),
         Kind::Switch => "true or false".to_owned(),
         Kind::Count(low, high) => format!("a whole number from {low} to {high}"),
         Kind::Bytes(low) => format!("a number of bytes such as 8388608 or 8MiB, at least {}", scalar::bytes_text(low)),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::load_targets as load;
 use super::resolve::text;
-use super::{Config, ModelConfig, ModelSelector, SourceConfig, custom, names, scalar};
+use super::{AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, scalar};
 use crate::engines::Dialect;
 use crate::planner::input::{Capabilities, GrowthRule, PoolPolicy, Preset, ReplicasFrom, SourceId};
 use crate::units::{Positive, Seconds};
@@ -129,14 +129,86 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
 
 fn render_targets(yaml: &mut Yaml, depth: usize, source: &SourceConfig) {
     yaml.line(depth, "targets:");
-    yaml.line(depth + 1, "static:");
-    for target in &source.targets {
-        // A query may be a token, and recordings are passed on.
-        let url = match target.url.split_once('?') {
-            Some((page, _)) => format!("{page}?hidden"),
-            None => target.url.clone(),
-        };
-        yaml.line(depth + 2, format_args!("- {}", quoted(&url)));
+    match &source.discovery {
+        None => {
+            yaml.line(depth + 1, "static:");
+            for target in &source.targets {
+                yaml.line(depth + 2, format_args!("- {}", quoted(&scalar::hide_secrets(&target.url))));
+            }
+        }
+        Some(discovery) => render_discovery(yaml, depth + 1, discovery),
+    }
+    render_access(yaml, depth + 1, &source.access);
+}
+
+fn render_discovery(yaml: &mut Yaml, depth: usize, discovery: &DiscoveryConfig) {
+    match &discovery.way {
+        Way::Dns { host, port, .. } => yaml.line(depth, format_args!("dns: {}", quoted(&format!("{host}:{port}")))),
+        Way::Srv { name, .. } => yaml.line(depth, format_args!("srv: {}", quoted(name))),
+        Way::File { pattern } => yaml.line(depth, format_args!("file_sd: {}", quoted(&pattern.to_string_lossy()))),
+        Way::Http { url } => yaml.line(depth, format_args!("http_sd: {}", quoted(&scalar::hide_secrets(url)))),
+        Way::Kubernetes(kubernetes) => {
+            yaml.line(depth, "kubernetes:");
+            match &kubernetes.pods {
+                PodChoice::Service(name) => yaml.line(depth + 1, format_args!("service: {}", quoted(name))),
+                PodChoice::Selector(labels) => yaml.line(depth + 1, format_args!("selector: {}", quoted(labels))),
+            }
+            yaml.line(depth + 1, format_args!("namespace: {}", quoted(&kubernetes.namespace)));
+            if let Some(port) = &kubernetes.port {
+                yaml.line(depth + 1, format_args!("port: {}", quoted(port)));
+            }
+            yaml.line(depth + 1, format_args!("api_server: {}", quoted(&scalar::hide_secrets(&kubernetes.api_server))));
+            for (key, path) in [("bearer_token_file", &kubernetes.access.bearer_token_file), ("ca_file", &kubernetes.access.ca_file)] {
+                if let Some(path) = path {
+                    yaml.line(depth + 1, format_args!("{key}: {}", quoted(&path.to_string_lossy())));
+                }
+            }
+        }
+    }
+    if let Way::Dns { nameserver: Some(address), .. } | Way::Srv { nameserver: Some(address), .. } = &discovery.way {
+        yaml.line(depth, format_args!("nameserver: {}", quoted(&address.to_string())));
+    }
+    yaml.line(depth, format_args!("refresh_interval: {}", text(discovery.refresh)));
+    yaml.line(depth, format_args!("scheme: {}", discovery.scheme));
+    yaml.line(depth, format_args!("path: {}", quoted(&scalar::hide_secrets(&discovery.path))));
+    for (key, patterns) in [("keep", &discovery.keep), ("drop", &discovery.drop)] {
+        if !patterns.is_empty() {
+            yaml.line(depth, format_args!("{key}:"));
+            for (label, pattern) in patterns {
+                yaml.line(depth + 1, format_args!("{}: {}", quoted(label), quoted(pattern)));
+            }
+        }
+    }
+}
+
+fn render_access(yaml: &mut Yaml, depth: usize, access: &AccessConfig) {
+    let file = |yaml: &mut Yaml, depth: usize, key: &str, path: &Path| {
+        yaml.line(depth, format_args!("{key}: {}", quoted(&path.to_string_lossy())));
+    };
+    if let Some(path) = &access.bearer_token_file {
+        file(yaml, depth, "bearer_token_file", path);
+    }
+    if let Some((username, path)) = &access.basic_auth {
+        yaml.line(depth, "basic_auth:");
+        yaml.line(depth + 1, format_args!("username: {}", quoted(username)));
+        file(yaml, depth + 1, "password_file", path);
+    }
+    if access.has_tls() {
+        yaml.line(depth, "tls:");
+        if let Some(path) = &access.ca_file {
+            file(yaml, depth + 1, "ca_file", path);
+        }
+        if let Some((certificate, key)) = &access.client_certificate {
+            file(yaml, depth + 1, "cert_file", certificate);
+            file(yaml, depth + 1, "key_file", key);
+        }
+        yaml.line(depth + 1, format_args!("insecure_skip_verify: {}", access.insecure_skip_verify));
+    }
+    if !access.headers.is_empty() {
+        yaml.line(depth, "headers:");
+        for name in access.headers.keys() {
+            yaml.line(depth + 1, format_args!("{}: \"hidden\"", quoted(name)));
+        }
     }
 }
 

@@ -102,7 +102,8 @@ pub(super) fn layered(table: &[Key], node: &Node, path: &str) -> Layered {
             let mut dict = Dict::new();
             for (key, child) in entries {
                 let path = tree::join(path, &key.text);
-                let holds_others = matches!(schema::find(table, &path), Some(key) if matches!(key.kind, Kind::Section | Kind::List));
+                let holds_others =
+                    matches!(schema::find(table, &path), Some(key) if matches!(key.kind, Kind::Section | Kind::List | Kind::Map));
                 if !(child.value == Value::Null && holds_others) {
                     dict.insert(key.text.clone(), layered(table, child, &path));
                 }

@@ -328,6 +328,14 @@ impl Draft {
                     draft.pools.iter().find(|known| known.pool.as_ref() == Some(&pool.pool)).map_or("pools", |known| known.key.as_str());
                 warnings.push(self.values.describe(&format!("{key}.capabilities.context_length"), message.to_owned()));
             }
+            for source in model.sources.iter().filter(|source| source.access.insecure_skip_verify) {
+                let pool =
+                    draft.pools.iter().find(|pool| pool.pool.as_ref().is_some_and(|name| source.source == SourceId::Pool(name.clone())));
+                let key = pool.map_or_else(|| at("traffic"), |pool| pool.key.clone());
+                let message = "certificates are not checked: anyone on the way can read the credentials and forge the numbers; write \
+                               tls.ca_file instead";
+                warnings.push(self.values.describe(&format!("{key}.targets.tls.insecure_skip_verify"), message.to_owned()));
+            }
             for (pool, policy) in draft.pools.iter().zip(&model.policy.pools) {
                 let source = model.sources.iter().find(|source| source.source == SourceId::Pool(policy.pool.clone()));
                 if let Some([only]) = source.map(|source| source.targets.as_slice())

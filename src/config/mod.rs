@@ -12,6 +12,7 @@
 //! | `layers`, `flags` | which of defaults, file, variables and flags wins |
 //! | `check`, `scalar` | is each value of its kind |
 //! | `resolve` | what do the values mean together |
+//! | `targets` | where do targets come from, and how are they asked |
 //! | `profile`, `overrides` | what do the files say that it names |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
@@ -32,11 +33,13 @@ mod reference;
 mod resolve;
 mod scalar;
 mod schema;
+mod targets;
 mod tree;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use flags::Flags;
@@ -45,6 +48,7 @@ pub use names::pool_name;
 pub use problem::Problem;
 pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
+pub use targets::{AccessConfig, DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
 pub use tree::SourceText;
 
 use crate::engines::Dialect;
@@ -165,8 +169,12 @@ pub enum ModelSelector {
 pub struct SourceConfig {
     /// Which.
     pub source: SourceId,
-    /// The targets, sorted by name, each once.
+    /// The targets that are written down, sorted by name, each once. Empty where they are found.
     pub targets: Vec<TargetConfig>,
+    /// How the targets are found; `None` where they are written down.
+    pub discovery: Option<DiscoveryConfig>,
+    /// What goes with every request to them.
+    pub access: Arc<AccessConfig>,
 }
 
 /// One endpoint to scrape.

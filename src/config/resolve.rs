@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::check::Values;
 use super::layers::Layer;
-use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, TargetConfig, custom, load_targets, names, preset, scalar, schema};
+use super::targets::{self, TargetsDraft};
+use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, preset, scalar, schema};
 use crate::engines::Dialect;
 use crate::planner::input::{Capabilities, GrowthRule, Limits, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, Seconds, TargetId};
@@ -184,13 +185,18 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let any = selector == Some(ModelSelector::Any);
     let pool_count = values.len(&at("pools"));
     let mut sources = Vec::new();
-    let traffic = targets(values, &at("traffic.targets.static"));
-    let traffic_written = values.is_written(&at("traffic.targets.static"));
-    if !traffic.is_empty() {
-        sources.push(SourceConfig { source: SourceId::Traffic, targets: traffic });
+    let traffic = targets::read(values, &at("traffic.targets"), folder, own_namespace);
+    let traffic_written = targets::is_written(values, &at("traffic.targets"));
+    if traffic.is_source() {
+        sources.push(source(SourceId::Traffic, traffic));
     }
-    let pools: Vec<PoolDraft> =
-        (0..pool_count).map(|index| pool(values, &at(&format!("pools[{index}]")), any, traffic_written, preset, &mut sources)).collect();
+    let pools: Vec<PoolDraft> = (0..pool_count)
+        .map(|index| {
+            let key = at(&format!("pools[{index}]"));
+            let own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
+            pool(values, &key, any, traffic_written, preset, own, &mut sources)
+        })
+        .collect();
     if let Some(preset) = preset {
         preset::pools_fit(values, key, preset, &pools);
     }
@@ -247,22 +253,19 @@ fn hold_for(values: &mut Values, at: &str, interval: Option<Duration>) -> Option
     Some(hold_for)
 }
 
-fn targets(values: &mut Values, at: &str) -> Vec<TargetConfig> {
-    let mut targets: Vec<TargetConfig> = Vec::new();
-    for index in 0..values.len(at) {
-        let at = format!("{at}[{index}]");
-        let Some(target) = values.target(&at) else { continue };
-        if targets.iter().any(|known| known.target == target.target) {
-            values.problem(&at, format!("target {} is listed twice; keep one", target.target));
-        } else {
-            targets.push(target);
-        }
-    }
-    targets.sort();
-    targets
+fn source(source: SourceId, draft: TargetsDraft) -> SourceConfig {
+    SourceConfig { source, targets: draft.targets, discovery: draft.discovery, access: draft.access }
 }
 
-fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, preset: Option<Preset>, sources: &mut Vec<SourceConfig>) -> PoolDraft {
+fn pool(
+    values: &mut Values,
+    key: &str,
+    any: bool,
+    traffic: bool,
+    preset: Option<Preset>,
+    own: TargetsDraft,
+    sources: &mut Vec<SourceConfig>,
+) -> PoolDraft {
     let at = |name: &str| format!("{key}.{name}");
     let role = values.text(&at("role")).and_then(|name| Role::ALL.into_iter().find(|role| role.as_str() == name));
     let name = if any {
@@ -273,18 +276,17 @@ fn pool(values: &mut Values, key: &str, any: bool, traffic: bool, preset: Option
     } else {
         values.text(&at("name")).map(PoolId)
     };
-    let own = targets(values, &at("targets.static"));
-    let has_targets = values.is_written(&at("targets.static"));
+    let has_targets = targets::is_written(values, &at("targets"));
     if any && has_targets {
-        values.problem(&at("targets.static"), "with the model name \"*\" the targets belong under traffic.targets");
+        values.problem(&at("targets"), "with the model name \"*\" the targets belong under traffic.targets");
     }
-    if let (Some(name), false) = (&name, own.is_empty()) {
-        sources.push(SourceConfig { source: SourceId::Pool(name.clone()), targets: own });
+    if let (Some(name), true) = (&name, own.is_source()) {
+        sources.push(source(SourceId::Pool(name.clone()), own));
     }
     let from = values.text(&at("replicas_from"));
     match from.as_deref() {
         Some("targets") if !has_targets => {
-            values.problem(&at("replicas_from"), "targets counts the pool's own targets, and it has none; write metric, or targets.static");
+            values.problem(&at("replicas_from"), "targets counts the pool's own targets, and it has none; write metric, or targets");
         }
         Some("metric") if !traffic => {
             values.problem(&at("replicas_from"), "metric takes the count of the traffic targets, and there are none; write targets");
@@ -329,32 +331,37 @@ fn limits(values: &mut Values, key: &str) -> Option<Limits> {
 }
 
 fn every_source_is_measured(values: &mut Values, key: &str, pools: usize, traffic: bool) {
+    // A list that is written and empty is no source; every other way may find something.
+    let found = |values: &mut Values, at: &str| {
+        let list = format!("{at}.static");
+        targets::is_written(values, at) && (!values.is_written(&list) || values.len(&list) > 0 || values.is_wrong(&list))
+    };
     if traffic {
-        let at = format!("{key}.traffic.targets.static");
-        if values.len(&at) > 0 || values.is_wrong(&at) {
+        let at = format!("{key}.traffic.targets");
+        if found(values, &at) {
             return;
         }
-        if values.layer(&at) == Layer::Flag {
-            return values.problem(&at, "required: expected --config FILE, or at least one --metrics-url URL");
+        let list = format!("{at}.static");
+        if values.layer(&list) == Layer::Flag {
+            return values.problem(&list, "required: expected --config FILE, or at least one --metrics-url URL");
         }
     }
     if values.is_wrong(&format!("{key}.pools")) {
         return;
     }
-    let at: Vec<String> = (0..pools).map(|index| format!("{key}.pools[{index}].targets.static")).collect();
-    let without: Vec<&String> = at.iter().filter(|at| values.len(at) == 0 && !values.is_wrong(at)).collect();
+    let at: Vec<String> = (0..pools).map(|index| format!("{key}.pools[{index}]")).collect();
+    let without: Vec<&String> =
+        at.iter().filter(|at| !found(values, &format!("{at}.targets")) && !values.is_wrong(&format!("{at}.targets"))).collect();
     if without.len() == pools {
-        let message = "no targets: write traffic.targets.static (routers or front ends), or targets.static of every pool (the replicas)";
-        values.problem(key, message);
+        values.problem(key, "no targets: write traffic.targets (routers or front ends), or targets of every pool (the replicas)");
     } else {
         for at in without {
-            let at = at.trim_end_matches(".targets.static");
-            values.problem(at, "no targets: without traffic targets every pool needs targets.static of its own");
+            values.problem(at, "no targets: without traffic targets every pool needs targets of its own");
         }
     }
 }
 
-fn path(values: &mut Values, at: &str, folder: &Path) -> Option<PathBuf> {
+pub(super) fn path(values: &mut Values, at: &str, folder: &Path) -> Option<PathBuf> {
     debug_assert!(schema::find(schema::KEYS, at).is_some(), "{at} is not in the table");
     let text = values.text(at)?;
     // Paths in the file are relative to it, so that a folder can be moved as a whole; those of the shell start where the shell stands.

@@ -120,8 +120,17 @@ pub(super) fn hide_userinfo(text: &str) -> String {
     }
 }
 
+/// The same, with the query hidden as well: it may be a token.
+pub(super) fn hide_secrets(text: &str) -> String {
+    let text = hide_userinfo(text);
+    match text.split_once('?') {
+        Some((page, _)) => format!("{page}?hidden"),
+        None => text,
+    }
+}
+
 fn http_url(text: &str, example: &str) -> Result<Url, String> {
-    let refused = |why: &str| format!("expected a URL such as {example}, got {:?}{why}", hide_userinfo(text));
+    let refused = |why: &str| format!("expected a URL such as {example}, got {:?}{why}", hide_secrets(text));
     if text.chars().any(|c| c.is_whitespace() || c.is_control() || c == '\\') {
         return Err(refused(": it holds a space, a backslash or a control character"));
     }
@@ -146,10 +155,10 @@ fn http_url(text: &str, example: &str) -> Result<Url, String> {
 pub(super) fn target(text: &str) -> Result<TargetConfig, String> {
     let mut url = http_url(text, "http://10.0.0.11:8000/metrics")?;
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(format!("credentials in a URL are not supported, got {:?}; serve the metrics without them", hide_userinfo(text)));
+        return Err(format!("credentials in a URL are not supported, got {:?}; write basic_auth beside the targets", hide_secrets(text)));
     }
     if url.fragment().is_some() {
-        return Err(format!("expected a URL without a fragment ('#...'), got {text:?}"));
+        return Err(format!("expected a URL without a fragment ('#...'), got {:?}", hide_secrets(text)));
     }
     if url.path() == "/" {
         url.set_path("/metrics");
@@ -159,6 +168,15 @@ pub(super) fn target(text: &str) -> Result<TargetConfig, String> {
     let port = url.port_or_known_default().unwrap_or_default();
     let target = TargetId(format!("{host}:{port}{}", url.path()));
     Ok(TargetConfig { target, url: url.to_string() })
+}
+
+/// A server that is asked for something; it carries no credentials.
+pub(super) fn plain_url(text: &str) -> Result<String, String> {
+    let url = http_url(text, "http://inventory.internal/targets")?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("credentials in a URL are not supported, got {:?}", hide_secrets(text)));
+    }
+    Ok(text.to_owned())
 }
 
 /// A proxy; it may carry credentials.

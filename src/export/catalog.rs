@@ -152,7 +152,16 @@ closed_labels! {
     OUTCOME = "outcome": Outcome;
 }
 
-const STATE: Label = Label { name: "state", values: Values::Closed(|| vec![("ready", "Replicas that serve.")]) };
+const STATE: Label = Label {
+    name: "state",
+    values: Values::Closed(|| {
+        vec![
+            ("ready", "Replicas that serve."),
+            ("starting", "Replicas that do not serve yet; known with Kubernetes discovery."),
+            ("terminating", "Replicas that serve no longer; known with Kubernetes discovery."),
+        ]
+    }),
+};
 const ENGINE: Label = Label { name: "engine", values: Values::Named("the dialect of the targets; empty before the first answer") };
 const ACCELERATOR: Label = Label { name: "accelerator", values: Values::Named("the accelerator, where the configuration names it") };
 const PRESET: Label =
@@ -218,6 +227,15 @@ const RESULT: Label = Label {
         std::iter::once((RESULT_OK, "A page was read.")).chain(failures).collect()
     }),
 };
+const REFRESH: Label = Label {
+    name: "result",
+    values: Values::Closed(|| {
+        vec![
+            (RESULT_OK, "The list of targets was read."),
+            (RESULT_FAILED, "It was not, or not wholly; what was known before stays in use."),
+        ]
+    }),
+};
 const POOL: Label = Label { name: "pool", values: Values::Named("the pool; empty for a traffic source") };
 const ROLE: Label = Label {
     name: "role",
@@ -232,8 +250,10 @@ const ROLE: Label = Label {
 };
 const VERSION: Label = Label { name: "version", values: Values::Named("the version of this exporter") };
 
-/// Label value of a scrape that gave a page.
+/// Label value of a scrape that gave a page, and of a look for targets that gave a list.
 pub const RESULT_OK: &str = "ok";
+/// Label value of a look for targets that failed.
+pub const RESULT_FAILED: &str = "failed";
 /// Label value of an objective that is given rather than learned.
 pub const SLO_EXPLICIT: &str = "explicit";
 
@@ -319,6 +339,7 @@ families! {
     TARGET_INFO = Gauge "target_info" Target [POOL, ROLE, ENGINE] "Where a target belongs; always 1.";
     SCRAPES = Counter "scrapes_total" Source [RESULT] "Scrapes of targets by result.";
     TARGET_RESETS = Counter "target_resets_total" Source [] "Rounds in which a target's counters had moved backwards: its server restarted.";
+    DISCOVERY_REFRESHES = Counter "discovery_refreshes_total" Source [REFRESH] "Looks for the targets of a source by result; absent where they are written down.";
     LINT_VIOLATIONS = Counter "lint_violations_total" Exporter [] "Finished plans that broke a rule of the planner's own check and were not used.";
     CONFIG_LAST_RELOAD_SUCCESSFUL = Gauge "config_last_reload_successful" Exporter [] "1 if the last attempt to load the configuration succeeded.";
     CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = Gauge "config_last_reload_success_timestamp_seconds" Exporter []

@@ -161,6 +161,10 @@ impl Samples {
                 self.put(&catalog::SCRAPES, &extend(labels, result.map_or(catalog::RESULT_OK, FailureKind::as_str)), counted(count));
             }
             self.put(&catalog::TARGET_RESETS, &labels, counted(snapshot.counters.target_resets.get(&source)));
+            if let Some((ok, failed)) = snapshot.counters.discovery_refreshes.get(&source) {
+                self.put(&catalog::DISCOVERY_REFRESHES, &extend(labels, catalog::RESULT_OK), counted(Some(ok)));
+                self.put(&catalog::DISCOVERY_REFRESHES, &extend(labels, catalog::RESULT_FAILED), counted(Some(failed)));
+            }
         }
     }
 
@@ -172,6 +176,10 @@ impl Samples {
         self.put(&catalog::PLANNED_REPLICAS, &labels, pool.planned_replicas.map(Replicas::as_f64));
         self.put(&catalog::UNBOUNDED_REPLICAS, &labels, pool.unbounded_replicas.map(Replicas::as_f64));
         self.put(&catalog::CURRENT_REPLICAS, &extend(labels, "ready"), pool.current_replicas.map(Replicas::as_f64));
+        if let Some(states) = model.replicas.get(&pool.pool) {
+            self.put(&catalog::CURRENT_REPLICAS, &extend(labels, "starting"), f64::from(states.starting));
+            self.put(&catalog::CURRENT_REPLICAS, &extend(labels, "terminating"), f64::from(states.terminating));
+        }
         for (proposer, replicas) in &pool.proposed {
             self.put(&catalog::PROPOSED_REPLICAS, &extend(labels, proposer.as_str()), replicas.as_f64());
         }

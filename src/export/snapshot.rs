@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::planner::input::{FailureKind, ModelPolicy};
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
+use crate::scrape::discover::ReplicaStates;
 use crate::units::{Moment, PoolId, Role, TargetId};
 
 /// Everything that our pages show.
@@ -44,6 +45,10 @@ pub struct ModelSnapshot {
     pub plan: Arc<Plan>,
     /// The dialect seen at each pool's targets, or at the traffic source for pools without targets; empty before the first answer.
     pub engines: BTreeMap<PoolId, String>,
+    /// Replicas that start and that end, of the pools whose discovery tells them. The ready ones are the plan's.
+    pub replicas: BTreeMap<PoolId, ReplicaStates>,
+    /// Lists of targets that could not be read again, in words.
+    pub stale_lists: Vec<String>,
 }
 
 /// One target in the last round.
@@ -93,6 +98,8 @@ pub struct Counters {
     pub scrapes: BTreeMap<(SourceLabels, Option<FailureKind>), u64>,
     /// By source.
     pub target_resets: BTreeMap<SourceLabels, u64>,
+    /// By source whose targets are found: looks for them that succeeded, and that did not.
+    pub discovery_refreshes: BTreeMap<SourceLabels, (u64, u64)>,
     /// Plans that broke a rule of the planner's own check.
     pub lint_violations: u64,
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, ClientBuilder, Proxy, Response, StatusCode, Url};
 
+use super::access::{Accesses, Ready};
 use super::failure::{closed_without_answer, failure, place, without_response};
 use super::report::Failure;
 use super::resolve::Resolver;
-use crate::config::ScrapeConfig;
+use crate::config::{AccessConfig, ScrapeConfig};
 use crate::planner::input::FailureKind;
 
 /// Never OpenMetrics: a widespread client library changes the names of the families in it.
@@ -39,6 +40,7 @@ pub(super) struct Requester {
     idle: Duration,
     proxy: Option<Proxy>,
     proxy_is_secure: bool,
+    accesses: Accesses,
 }
 
 impl Requester {
@@ -50,23 +52,37 @@ impl Requester {
         // Long enough to outlast the pause between two rounds.
         let idle = config.interval.saturating_mul(2).max(Duration::from_secs(60));
         let plain = builder(idle, proxy.clone()).tls_certs_only([]).build().map_err(SetupError::Client)?;
-        Ok(Self { plain, secure: OnceLock::new(), idle, proxy, proxy_is_secure })
+        Ok(Self { plain, secure: OnceLock::new(), idle, proxy, proxy_is_secure, accesses: Accesses::default() })
     }
 
-    /// The answer to a request for this page: status 200, the body not yet read. Follows one redirect within the same server.
-    pub(super) async fn get(&self, url: &str) -> Result<Response, Failure> {
+    /// Forgets the credentials that no target needs any more.
+    pub(super) fn retain(&self, needed: impl Fn(&AccessConfig) -> bool) {
+        self.accesses.retain(needed);
+    }
+
+    /// The answer to a request for this page: status 200, the body not yet read. Follows one redirect within the same server. The headers of
+    /// `access` win over `extra`.
+    pub(super) async fn get(&self, url: &str, access: &AccessConfig, extra: &HeaderMap) -> Result<Response, Failure> {
         let url = Url::parse(url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| failure(FailureKind::Connect, "the target's URL is not usable; expected http:// or https:// and a host"))?;
-        let response = self.send(&url).await?;
+        let ready = if *access == AccessConfig::default() {
+            None
+        } else {
+            let (idle, proxy) = (self.idle, self.proxy.clone());
+            Some(self.accesses.ready(access, move || builder(idle, proxy)).await?)
+        };
+        let mut headers = extra.clone();
+        headers.extend(ready.iter().flat_map(|ready| ready.headers.clone()));
+        let response = self.send(&url, ready.as_deref(), &headers).await?;
         if !response.status().is_redirection() {
             return ok(response);
         }
         let url = same_server(&url, &response)?;
         drop(response);
         tracing::debug!(target = place(&url), path = url.path(), "following a redirect");
-        let response = self.send(&url).await?;
+        let response = self.send(&url, ready.as_deref(), &headers).await?;
         if response.status().is_redirection() {
             let message = format!("status {}: redirected twice; expected the page after one redirect", response.status().as_u16());
             return Err(failure(FailureKind::Status, message));
@@ -74,10 +90,14 @@ impl Requester {
         ok(response)
     }
 
-    async fn send(&self, url: &Url) -> Result<Response, Failure> {
-        let client = self.client(url)?;
-        let answer = match client.get(url.clone()).send().await {
-            Err(error) if closed_without_answer(&error) => client.get(url.clone()).send().await,
+    async fn send(&self, url: &Url, ready: Option<&Ready>, headers: &HeaderMap) -> Result<Response, Failure> {
+        let client = match ready.and_then(|ready| ready.secure.as_ref()) {
+            Some(client) if url.scheme() == "https" => client,
+            _ => self.client(url)?,
+        };
+        let request = || client.get(url.clone()).headers(headers.clone()).send();
+        let answer = match request().await {
+            Err(error) if closed_without_answer(&error) => request().await,
             answer => answer,
         };
         answer.map_err(|error| without_response(&error, &place(url)))

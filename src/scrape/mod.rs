@@ -1,14 +1,16 @@
-//! How did each target answer in this round? The HTTP client and one round over all targets.
+//! Which targets are there, and how did each answer in this round? Discovery, the HTTP client and one round over all targets.
 //!
 //! Every target ends as a reading or as a typed failure, and none can spoil another's: each has its own deadline, its own task, its own
 //! limit on the size of the body, and a bounded share of the memory for bodies.
 //!
-//! Reading order: `report` (what comes out), `round` (who is scraped when), `client` (one request), `resolve` (names), `body` (collecting
+//! Reading order: `discover` (which targets there are), `report` (what comes out), `round` (who is scraped when), `client` (one request), `access` (its credentials), `resolve` (names), `body` (collecting
 //! and inflating), `budget` (memory of all bodies together), `lower` (the page in the planner's terms), `failure` (errors in words).
 
+mod access;
 mod body;
 mod budget;
 mod client;
+pub mod discover;
 mod failure;
 pub mod lower;
 pub mod report;

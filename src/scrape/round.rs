@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, TRANSFER_ENCODING};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, TRANSFER_ENCODING};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -31,7 +31,7 @@ use super::client::{Requester, SetupError};
 use super::failure::{failure, within_body};
 use super::lower::lower;
 use super::report::{Failure, Scraped, TargetReport};
-use crate::config::ScrapeConfig;
+use crate::config::{AccessConfig, ScrapeConfig};
 use crate::engines::Dialect;
 use crate::planner::input::FailureKind;
 use crate::units::TargetId;
@@ -59,11 +59,13 @@ pub struct Job {
     pub url: String,
     /// Its dialect; `None` recognises it.
     pub engine: Option<Dialect>,
+    /// What goes with the request.
+    pub access: Arc<AccessConfig>,
 }
 
 impl PartialEq for Job {
     fn eq(&self, other: &Self) -> bool {
-        (&self.target, &self.url, &self.engine) == (&other.target, &other.url, &other.engine)
+        (&self.target, &self.url, &self.engine, &self.access) == (&other.target, &other.url, &other.engine, &other.access)
     }
 }
 
@@ -124,6 +126,7 @@ impl Scraper {
     /// I/O. Not meant to run twice at the same time: both rounds would have all places.
     pub async fn round(&self, jobs: &[Job], origin: std::time::Instant, keep_pages: bool) -> Vec<TargetReport> {
         let end = Instant::now() + self.longest;
+        self.shared.requester.retain(|access| jobs.iter().any(|job| *job.access == *access));
         let (mut regular, mut suspects) = self.queues(jobs);
         let places = Arc::new(Semaphore::new(self.concurrency));
         let seats = Arc::new(Semaphore::new(self.concurrency * SEATS_PER_PLACE));
@@ -258,7 +261,7 @@ impl Task {
 
     async fn scrape(&self, progress: &Progress) -> Result<Scraped, Failure> {
         let shared = &self.shared;
-        let mut response = shared.requester.get(&self.job.url).await?;
+        let mut response = shared.requester.get(&self.job.url, &self.job.access, &HeaderMap::new()).await?;
         progress.headers.store(true, Ordering::Relaxed);
         let headers = response.headers();
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map(str::to_owned);

@@ -90,6 +90,9 @@ fn render_model(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Stri
     if plan.held {
         let _ = writeln!(html, "<p class=\"held\">Held: <b>{}</b>. {}</p>", Escaped(plan.reason), Escaped(plan.reason.meaning()));
     }
+    for sentence in &model.stale_lists {
+        let _ = writeln!(html, "<p class=\"held\">{}</p>", Escaped(sentence));
+    }
     html.push_str(&pools(snapshot, model, now));
     html.push_str(&latencies(plan));
     let _ = writeln!(html, "<h3>Last decision of {}</h3>", Escaped(&plan.model));

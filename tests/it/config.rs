@@ -155,6 +155,110 @@ fn the_effective_configuration_loads_to_the_same_configuration() {
     }
 }
 
+/// Every way to find targets, with every setting of a request.
+const FOUND: &str = "
+models:
+  - name: M
+    planner: { profile: profile.json }
+    traffic:
+      targets:
+        file_sd: 'routers-*.json'
+        scheme: https
+        path: /prometheus/metrics
+        refresh_interval: 2s
+        keep: { role: 'router|gateway', shard: 3 }
+        drop: { __address__: '10\\.9\\..*' }
+        bearer_token_file: secrets/token
+        tls: { ca_file: ca.pem, cert_file: /etc/c.pem, key_file: c.key, insecure_skip_verify: true }
+        headers: { X-Scope-OrgID: hunter2, X-Shard: 7 }
+    pools:
+      - { name: p, role: prefill, max_replicas: 4, targets: { dns: 'p.llm.svc:8000', nameserver: '10.0.0.10:53', basic_auth: { username: u, password_file: pw } } }
+      - { name: d, role: decode, max_replicas: 4, targets: { TARGETS } }
+";
+
+#[test]
+fn targets_may_be_found_in_every_way() {
+    use config::{DiscoveryConfig, Way};
+    let text = |targets: &str| FOUND.replace("TARGETS", targets);
+    let ways = ["srv: _http._tcp.d.llm.svc", "http_sd: 'http://inventory/targets'"];
+    #[cfg(feature = "kubernetes")]
+    let ways = ways.into_iter().chain([
+        "kubernetes: { service: decode }",
+        "kubernetes: { selector: 'app=qwen3', namespace: other, port: 8000, api_server: 'http://127.0.0.1:8001' }",
+        "kubernetes: { service: decode, port: metrics, api_server: 'https://10.0.0.1:6443', bearer_token_file: t, ca_file: c }",
+    ]);
+    for way in ways {
+        let first = good(load_with(file("conf/c.yaml", &text(way)), None));
+        let effective = first.effective.replace("\"hidden\"", "hunter2");
+        let again = good(load_with(file("effective.yaml", &effective), None));
+        assert_eq!(meaning(&again.config), meaning(&first.config), "{}", first.effective);
+        assert_eq!(again.effective, first.effective);
+        assert!(!first.effective.contains("hunter2") && !format!("{:?}", first.config).contains("hunter2"), "{}", first.effective);
+        let sources = &first.config.models[0].sources;
+        let access = &sources[0].access;
+        assert_eq!(access.headers["X-Scope-OrgID"], "hunter2");
+        assert_eq!(access.bearer_token_file.as_deref(), Some(Path::new("conf/secrets/token")));
+        assert_eq!(access.client_certificate, Some(("/etc/c.pem".into(), "conf/c.key".into())));
+        let DiscoveryConfig { way, refresh, scheme, path, keep, .. } = sources[0].discovery.as_ref().unwrap();
+        assert_eq!(way, &Way::File { pattern: "conf/routers-*.json".into() });
+        assert_eq!((refresh.as_secs(), scheme.as_str(), path.as_str(), keep["shard"].as_str()), (2, "https", "/prometheus/metrics", "3"));
+        let dns = Way::Dns { host: "p.llm.svc".to_owned(), port: 8000, nameserver: "10.0.0.10:53".parse().ok() };
+        assert_eq!(sources[1].discovery.as_ref().map(|found| (&found.way, found.refresh.as_secs())), Some((&dns, 30)));
+        assert_eq!(first.config.models[0].policy.pools[1].replicas_from, ReplicasFrom::Targets);
+        let told = lines(&first.warnings);
+        assert!(told.iter().any(|warning| warning.contains("tls.insecure_skip_verify: certificates are not checked")), "{told:?}");
+    }
+}
+
+#[test]
+fn mistakes_in_how_targets_are_found_are_told_together() {
+    let text = "
+models:
+  - name: M
+    planner: { profile: profile.json }
+    traffic: { targets: { static: ['http://h:1'], scheme: https, keep: { a: b } } }
+    pools:
+      - name: p
+        role: prefill
+        max_replicas: 4
+        targets:
+          file_sd: 'a*/b.txt'
+          dns: h:1
+          keep: { role: '(' }
+          path: metrics
+          headers: { Authorization: hunter2, 'X A': [hunter2] }
+          bearer_token_file: t
+          basic_auth: { username: 'a:b' }
+          tls: { cert_file: c }
+      - { name: d, role: decode, max_replicas: 4, targets: { http_sd: 'http://u:hunter2@h/?k=hunter2', nameserver: '10.0.0.1:53', kubernets: {} } }
+";
+    let told = problems(file("c.yaml", text));
+    assert!(!told.iter().any(|problem| problem.contains("hunter2")), "{told:#?}");
+    for expected in [
+        "traffic.targets.scheme: belongs to targets that are found",
+        "traffic.targets.keep: belongs to targets that are found",
+        "pools[0].targets.file_sd: expected one way to find targets, got dns and file_sd; keep one",
+        "pools[0].targets.keep: expected a regular expression for label role",
+        "pools[0].targets.path: expected a path such as /metrics, got \"metrics\"",
+        "pools[0].targets.headers: expected a text for \"X A\", got something else",
+        "pools[0].targets.basic_auth.password_file: required",
+        "pools[0].targets.tls: expected cert_file and key_file together, got one of them",
+        "pools[1].targets.http_sd: credentials in a URL are not supported, got \"http://hidden@h/?hidden\"",
+        "pools[1].targets.nameserver: belongs to dns and srv, not to http_sd",
+        "pools[1].targets.kubernets: no such key; did you mean kubernetes?",
+    ] {
+        assert!(told.iter().any(|problem| problem.contains(expected)), "{expected}\n{told:#?}");
+    }
+}
+
+#[test]
+#[cfg(not(feature = "kubernetes"))]
+fn kubernetes_needs_a_build_that_knows_it() {
+    let told = problems(file("c.yaml", &FOUND.replace("TARGETS", "kubernetes: { service: decode }")));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("pools[1].targets.kubernetes: this program was built without the feature kubernetes"), "{told:?}");
+}
+
 #[test]
 fn variables_win_over_the_file_and_flags_over_variables() {
     let text = format!("server: {{ listen: '0.0.0.0:1', enable_lifecycle: true }}\nscrape: {{ interval: 3s, timeout: 1s }}\n{MINIMAL}");
@@ -376,7 +480,7 @@ models:
         problems(file("c.yaml", text)),
         [
             "c.yaml:6:104: models[0].pools[0].replicas_from: metric takes the count of the traffic targets, and there are none; write targets",
-            "c.yaml:7:9: models[0].pools[1]: no targets: without traffic targets every pool needs targets.static of its own",
+            "c.yaml:7:9: models[0].pools[1]: no targets: without traffic targets every pool needs targets of its own",
         ]
     );
 }

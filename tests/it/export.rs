@@ -203,6 +203,8 @@ pub mod fixture {
             policy: Arc::new(policy(name, pools)),
             plan: Arc::new(plan(name, pools)),
             engines: pools.iter().map(|&pool| (pool.into(), "infera".to_owned())).collect(),
+            replicas: BTreeMap::new(),
+            stale_lists: Vec::new(),
         }
     }
 
@@ -297,7 +299,9 @@ fn our_names_are_spelled_in_the_catalogue_only() {
 
 #[test]
 fn every_family_of_the_catalogue_has_a_series_and_no_other_is_exported() {
-    let snapshot = fixture::snapshot();
+    let mut snapshot = fixture::snapshot();
+    let traffic = SourceLabels { model: "Qwen/Qwen3-8B".to_owned(), target_namespace: "llm".to_owned(), pool: None, role: None };
+    snapshot.counters.discovery_refreshes.insert(traffic, (3, 1));
     let mut names: BTreeSet<_> = families(&snapshot, fixture::AT).iter().map(|family| family.name().to_owned()).collect();
     let process = process::ProcessUse {
         cpu_seconds: Some(1.5),

@@ -78,7 +78,12 @@ impl std::fmt::Debug for Shared {
 impl FakeServer {
     /// A server with an empty page; see [`FakeServer::set_page`].
     pub async fn start(behaviour: Behaviour) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0".parse().unwrap(), behaviour).await
+    }
+
+    /// The same at an address of one's own: all of 127.0.0.0/8 is this machine.
+    pub async fn start_at(addr: SocketAddr, behaviour: Behaviour) -> Self {
+        let listener = TcpListener::bind(addr).await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (sender, receiver) = watch::channel(behaviour);
         let shared = Arc::new(Shared::default());

@@ -1,14 +1,18 @@
 //! The one integration test binary.
 
+mod access;
 mod backtest_cli;
 mod config;
 mod demo;
+mod discovery;
 mod engine_custom;
 mod engine_pages;
 mod engines;
 mod export;
 mod exposition;
 mod fake;
+#[allow(dead_code)]
+mod nameserver;
 mod plan_cli;
 #[cfg(feature = "real-programs")]
 mod prometheus;

@@ -193,6 +193,20 @@ fn bad_usage_ends_with_64_and_a_missing_page_with_1() {
     assert!(code == Some(64) && stderr.contains("ttft_ms"), "{stderr}");
 }
 
+#[test]
+fn targets_that_are_found_only_while_running_are_refused_in_words() {
+    let site = Site::new();
+    let config = site.write(
+        "config.yaml",
+        "models:\n  - name: M\n    planner: { preset: infera, profile: profile.json }\n    traffic: { targets: { dns: \"routers:8000\" } }\n    \
+         pools: [{ name: p, role: prefill, max_replicas: 4 }, { name: d, role: decode, max_replicas: 4 }]\n",
+    );
+    let folder = text(config.parent().unwrap());
+    let (code, _, told) = run(&["plan", "--config", text(&config), "--before", folder, "--after", folder, "--elapsed", "180"]);
+    assert_eq!(code, Some(1));
+    assert!(told.contains("expected targets that are written down"), "{told}");
+}
+
 fn decisions(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut found: Vec<PathBuf> = entries.filter(|path| !path.file_name().unwrap().to_string_lossy().starts_with('.')).collect();

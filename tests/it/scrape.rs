@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use inference_planner_exporter::config::ScrapeConfig;
@@ -14,7 +15,7 @@ use inference_planner_exporter::units::TargetId;
 use crate::fake::{Behaviour, FakeServer};
 
 /// One family; a sample per model label.
-static ENGINE: Engine = Engine {
+pub static ENGINE: Engine = Engine {
     name: "fake",
     families: &[&["running"]],
     counts_replicas: false,
@@ -26,7 +27,7 @@ static ENGINE: Engine = Engine {
     },
 };
 
-const PAGE: &str = "# TYPE running gauge\nrunning{model=\"m\"} 3\nother 4\n";
+pub const PAGE: &str = "# TYPE running gauge\nrunning{model=\"m\"} 3\nother 4\n";
 
 fn config() -> ScrapeConfig {
     ScrapeConfig {
@@ -45,7 +46,7 @@ fn patient() -> ScrapeConfig {
 }
 
 fn job(url: &str) -> Job {
-    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)) }
+    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)), access: Arc::default() }
 }
 
 async fn round(scraper: &Scraper, jobs: &[Job]) -> Vec<TargetReport> {

@@ -3,6 +3,7 @@
 //! Each test waits for what it expects until a deadline, never for a fixed time, and asserts no upper latency. Loads are chosen so that
 //! the wish lies in the middle between two counts: a window that is a tenth longer or shorter than meant changes nothing.
 
+mod churn;
 mod faults;
 mod kill_switch;
 mod process;
@@ -398,7 +399,11 @@ pub struct Router {
 
 impl Router {
     pub async fn start(model: &str, rate: f64) -> Self {
-        let server = FakeServer::start(Behaviour::Page).await;
+        Self::start_at("127.0.0.1:0".parse().unwrap(), model, rate).await
+    }
+
+    pub async fn start_at(addr: SocketAddr, model: &str, rate: f64) -> Self {
+        let server = FakeServer::start_at(addr, Behaviour::Page).await;
         let counted = Arc::new(Mutex::new(Counted::start(model, rate)));
         let router = Self { server, counted };
         router.spoil(|page| page.into_bytes());

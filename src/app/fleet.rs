@@ -1,0 +1,124 @@
+//! Which targets does each source have in this round? What is written down, and what discovery knows at the moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::config::{AccessConfig, Config, DiscoveryConfig, SourceConfig, TargetConfig};
+use crate::planner::input::{ModelPolicy, PoolPolicy, SourceId};
+use crate::scrape::Job;
+use crate::scrape::discover::{Listing, ReplicaStates};
+use crate::scrape::report::TargetReport;
+use crate::units::{PoolId, TargetId};
+
+/// The sources of every model as one round knows them, in the order of the configuration that it was made from.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet(Vec<Vec<KnownSource>>);
+
+/// One source with its targets.
+#[derive(Clone, Debug)]
+pub struct KnownSource {
+    /// Which.
+    pub source: SourceId,
+    /// Its targets, sorted by name, each once.
+    pub targets: Vec<TargetConfig>,
+    /// Whether the list may be another one by now.
+    pub discovery_failed: bool,
+    /// Replicas by state, where discovery tells them.
+    pub replicas: Option<ReplicaStates>,
+    /// Why the list may be another one by now, in words.
+    pub problem: Option<String>,
+    /// Looks that succeeded and that did not; `None` where targets are written down.
+    pub refreshes: Option<(u64, u64)>,
+    access: Arc<AccessConfig>,
+}
+
+impl Fleet {
+    /// The fleet of a configuration, where `listing` knows what was found.
+    pub fn of(config: &Config, listing: impl Fn(&DiscoveryConfig) -> Listing) -> Self {
+        let source = |source: &SourceConfig| match &source.discovery {
+            None => KnownSource {
+                source: source.source.clone(),
+                targets: source.targets.clone(),
+                discovery_failed: false,
+                replicas: None,
+                problem: None,
+                refreshes: None,
+                access: Arc::clone(&source.access),
+            },
+            Some(discovery) => {
+                let listing = listing(discovery);
+                KnownSource {
+                    source: source.source.clone(),
+                    discovery_failed: listing.is_stale(),
+                    replicas: listing.replicas,
+                    problem: listing.problem,
+                    refreshes: Some((listing.succeeded, listing.failed)),
+                    targets: listing.targets,
+                    access: Arc::clone(&source.access),
+                }
+            }
+        };
+        Self(config.models.iter().map(|model| model.sources.iter().map(source).collect()).collect())
+    }
+
+    /// The sources of one model, by its place in the configuration.
+    pub fn sources(&self, model: usize) -> &[KnownSource] {
+        self.0.get(model).map_or(&[], Vec::as_slice)
+    }
+
+    /// Every target once, however many models and pools name it.
+    pub fn jobs(&self, config: &Config) -> Vec<Job> {
+        let mut jobs = BTreeMap::new();
+        for (model, sources) in config.models.iter().zip(&self.0) {
+            for (source, target) in sources.iter().flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
+                jobs.entry(target.target.clone()).or_insert_with(|| Job {
+                    target: target.target.clone(),
+                    url: target.url.clone(),
+                    engine: model.engine.clone(),
+                    access: Arc::clone(&source.access),
+                });
+            }
+        }
+        jobs.into_values().collect()
+    }
+}
+
+/// The searches that a configuration wants.
+pub fn searches(config: &Config) -> impl Iterator<Item = &DiscoveryConfig> {
+    config.models.iter().flat_map(|model| &model.sources).filter_map(|source| source.discovery.as_ref())
+}
+
+/// Replicas by state, of the pools whose discovery tells them. Several targets may be one replica.
+pub fn replicas_of(sources: &[KnownSource], policy: &ModelPolicy) -> BTreeMap<PoolId, ReplicaStates> {
+    let of_pool = |pool: &PoolPolicy| {
+        let states = sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone()))?.replicas?;
+        let whole = |targets: u32| targets.div_ceil(pool.targets_per_replica.get());
+        let states = ReplicaStates { ready: whole(states.ready), starting: whole(states.starting), terminating: whole(states.terminating) };
+        Some((pool.pool.clone(), states))
+    };
+    policy.pools.iter().filter_map(of_pool).collect()
+}
+
+/// The dialect seen at each pool's own targets, else at the traffic source.
+pub fn engines_of(sources: &[KnownSource], policy: &ModelPolicy, reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeMap<PoolId, String> {
+    let seen_at = |id: &SourceId| {
+        let source = sources.iter().find(|source| source.source == *id)?;
+        let reports = source.targets.iter().filter_map(|target| reports.get(&target.target));
+        reports.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| scraped.engine).next()
+    };
+    let engine = |pool: &PoolId| seen_at(&SourceId::Pool(pool.clone())).or_else(|| seen_at(&SourceId::Traffic));
+    policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), engine(&pool.pool)?.to_owned()))).collect()
+}
+
+/// The lists that are older than they should be, in words.
+pub fn stale_lists(sources: &[KnownSource]) -> Vec<String> {
+    let name = |source: &SourceId| match source {
+        SourceId::Traffic => "the traffic source".to_owned(),
+        SourceId::Pool(pool) => format!("pool {pool}"),
+    };
+    let sentence = |source: &KnownSource| {
+        let known = source.targets.len();
+        Some(format!("Targets of {}: {}. The last list ({known} targets) stays in use.", name(&source.source), source.problem.as_ref()?))
+    };
+    sources.iter().filter_map(sentence).collect()
+}

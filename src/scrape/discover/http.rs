@@ -1,0 +1,60 @@
+//! What does a server of target lists say? Prometheus' HTTP discovery; also how any list is fetched whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+
+use super::sieve::{Group, Sieve, places};
+use super::{Looked, Tools};
+use crate::config::AccessConfig;
+use crate::scrape::body::{Body, Collector, Encoding};
+use crate::scrape::failure::within_body;
+
+/// A server that answers with a list.
+#[derive(Debug)]
+pub(super) struct Http {
+    url: String,
+    headers: HeaderMap,
+    tools: Arc<Tools>,
+}
+
+impl Http {
+    pub(super) fn new(url: String, refresh: Duration, tools: Arc<Tools>) -> Self {
+        let mut headers = HeaderMap::new();
+        // As Prometheus tells it, in seconds; servers may cache by it.
+        let name = HeaderName::from_static("x-prometheus-refresh-interval-seconds");
+        headers.insert(name, HeaderValue::from(refresh.as_secs().max(1)));
+        Self { url, headers, tools }
+    }
+
+    pub(super) async fn look(&self, sieve: &Arc<Sieve>) -> Result<Looked, String> {
+        let bytes = fetch(&self.tools, &self.url, &AccessConfig::default(), &self.headers).await?;
+        let groups: Vec<Group> = serde_json::from_slice(&bytes).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            format!("expected a list of {{ \"targets\": [\"HOST:PORT\"], \"labels\": {{}} }}; line {line}, column {column}")
+        })?;
+        sieve.sift(places(groups)).map(Looked::from)
+    }
+}
+
+/// A whole JSON document. The error holds no secret.
+pub(super) async fn fetch(tools: &Tools, url: &str, access: &AccessConfig, headers: &HeaderMap) -> Result<Vec<u8>, String> {
+    let mut headers = headers.clone();
+    headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+    let mut response = tools.requester.get(url, access, &headers).await.map_err(|failure| failure.message)?;
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    if !kind.trim_start().to_ascii_lowercase().starts_with("application/json") {
+        return Err(format!("expected content type application/json, got {kind:?}"));
+    }
+    let encoding = Encoding::from_headers(response.headers()).map_err(|failure| failure.message)?;
+    let collector = Collector::new(encoding, response.content_length(), tools.budget.largest(), tools.budget.claim());
+    let mut collector = collector.map_err(|failure| failure.message)?;
+    let mut received = 0;
+    while let Some(bytes) = response.chunk().await.map_err(|error| within_body(&error, received).message)? {
+        received += bytes.len();
+        collector.push(&bytes).await.map_err(|failure| failure.message)?;
+    }
+    let Body { bytes, .. } = collector.finish().await.map_err(|failure| failure.message)?;
+    Ok(bytes)
+}
