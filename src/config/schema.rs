@@ -109,7 +109,7 @@ fn schemes() -> Vec<&'static str> {
 }
 
 fn replica_sources() -> Vec<&'static str> {
-    vec!["metric", "targets"]
+    vec!["metric", "targets", "kubernetes"]
 }
 
 use Fallback::{Derived, Required, Value};
@@ -232,7 +232,7 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].pools[].targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
     key("models[].pools[].targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
     later("models[].pools[].targets.prometheus"),
-    key("models[].pools[].replicas_from", Choice(replica_sources, &["kubernetes"]), Derived("`targets` where the pool has targets, else `metric`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready."),
     key("models[].pools[].targets_per_replica", Count(1, 100_000), Value("1"), "Scraped endpoints of one replica (ranks, ports)."),
     later("models[].pools[].cost"), later("models[].pools[].accelerator"), later("models[].pools[].capabilities"),
     later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
