@@ -280,6 +280,7 @@ fn pool(
     if any && has_targets {
         values.problem(&at("targets"), "with the model name \"*\" the targets belong under traffic.targets");
     }
+    let asks_kubernetes = values.is_written(&at("targets.kubernetes"));
     if let (Some(name), true) = (&name, own.is_source()) {
         sources.push(source(SourceId::Pool(name.clone()), own));
     }
@@ -288,13 +289,17 @@ fn pool(
         Some("targets") if !has_targets => {
             values.problem(&at("replicas_from"), "targets counts the pool's own targets, and it has none; write metric, or targets");
         }
+        Some("kubernetes") if !asks_kubernetes => {
+            values.problem(&at("replicas_from"), "kubernetes counts the ready pods that targets.kubernetes finds; write that, or targets");
+        }
         Some("metric") if !traffic => {
             values.problem(&at("replicas_from"), "metric takes the count of the traffic targets, and there are none; write targets");
         }
         _ => {}
     }
     let replicas_from = match from.as_deref() {
-        Some("targets") => ReplicasFrom::Targets,
+        // Only ready pods are targets there.
+        Some("targets" | "kubernetes") => ReplicasFrom::Targets,
         Some("observed") => ReplicasFrom::Observed,
         None if has_targets => ReplicasFrom::Targets,
         None if preset == Some(Preset::Dynamo) => ReplicasFrom::Observed,

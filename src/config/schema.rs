@@ -127,7 +127,7 @@ fn schemes() -> Vec<&'static str> {
 }
 
 fn replica_sources() -> Vec<&'static str> {
-    vec!["metric", "targets", "observed"]
+    vec!["metric", "targets", "kubernetes", "observed"]
 }
 
 use Fallback::{Derived, Required, Value};
@@ -267,7 +267,7 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].pools[].targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
     key("models[].pools[].targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
     later("models[].pools[].targets.prometheus"),
-    key("models[].pools[].replicas_from", Choice(replica_sources, &["kubernetes"]), Derived("`targets` where the pool has targets, else `metric`; `observed` with preset dynamo"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `observed` takes a router's count where there is one and counts targets otherwise."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`; `observed` with preset dynamo"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
     section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
     key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
     key("models[].pools[].capabilities.max_kv_tokens", Count(1, MOST_TOKENS), Derived("what the engine exports"), "Tokens that the KV memory of one replica holds."),
