@@ -118,7 +118,7 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
         )
     })?;
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
-    let comparison = Comparison::of(&world, traffic, &configurations, args.baselines);
+    let comparison = Comparison::of(&world, traffic, &configurations, args.baselines, &mut |_| {});
     describe(&comparison.fit_error);
     if args.baselines && comparison.hindsight.is_none() {
         tracing::warn!("no constant counts within the limits meet the goal, so there is no plan to compare with");

@@ -52,6 +52,8 @@ pub(super) fn outcome(policy: &str, ticks: u32, roles: &[Role]) -> Outcome {
         roles: roles.iter().map(|&role| (role, Scaling::default())).collect(),
         violation: Seconds(0.0),
         longest_violation: Seconds(0.0),
+        chosen_in_hindsight: false,
+        tick: Seconds(5.0),
         decisions: (0..ticks).step_by(10).map(decision).collect(),
         series: (0..ticks).map(point).collect(),
     }
