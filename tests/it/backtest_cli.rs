@@ -46,7 +46,7 @@ fn the_document_is_the_same_to_the_byte_and_counts_every_request() {
 #[test]
 fn an_unknown_shape_is_named() {
     let output = backtest(&["--trace", "shape:stair?rate=2"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&output.stderr).contains("unknown shape \"stair\""));
 }
 
