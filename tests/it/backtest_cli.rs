@@ -22,10 +22,10 @@ fn the_table_has_a_line_for_the_configuration_and_each_baseline() {
     let lines: Vec<&str> = text.lines().collect();
     let names =
         ["hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa", "best static", "clairvoyant", "clairvoyant, late", "no plan within"];
-    assert_eq!(lines.len(), 2 + names.len(), "{text}");
     for (line, name) in lines[2..].iter().zip(names) {
         assert!(line.starts_with(name), "{text}");
     }
+    assert!(lines[2 + names.len()].starts_with("pairs such as"), "{text}");
     assert!(lines[0].contains("within SLO") && lines[1].contains("config.yaml"), "{text}");
 }
 
