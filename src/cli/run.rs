@@ -153,7 +153,8 @@ pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
 }
 
 async fn start_beside(file: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
-    let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()));
+    // The configuration is ours: what it would be warned of is meant.
+    let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()).map(|loaded| Loaded { warnings: Vec::new(), ..loaded }));
     let loaded = loader().map_err(|problems| {
         anyhow::anyhow!(
             "the demonstration's configuration has problems: {}",
