@@ -1,10 +1,13 @@
 //! `check`: is a configuration right? Every problem at once, before anything runs.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::Failure;
+use anyhow::Context;
+
 use super::load::load;
+use super::{Failure, complain};
 use crate::config::Flags;
 
 /// Flags of `check`.
@@ -26,13 +29,14 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let file = args.file.as_deref().or(args.config.as_deref());
     let loaded = load(file, Flags::default())?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        complain(&format!("warning: {warning}"));
     }
-    if args.print_effective {
-        print!("{}", loaded.effective);
+    let answer = if args.print_effective {
+        loaded.effective
     } else {
         let pools: usize = loaded.config.models.iter().map(|model| model.policy.pools.len()).sum();
-        println!("ok: models {}, pools {pools}, configuration {}", loaded.config.models.len(), loaded.config.hash);
-    }
+        format!("ok: models {}, pools {pools}, configuration {}\n", loaded.config.models.len(), loaded.config.hash)
+    };
+    std::io::stdout().write_all(answer.as_bytes()).context("write the answer")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,13 +9,14 @@ pub mod load;
 pub mod plan;
 pub mod run;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::config::Problem;
+use crate::report::text::printable;
 
 /// Exit code of bad usage and bad configuration, as in sysexits.h.
 const USAGE: u8 = 64;
@@ -103,20 +104,26 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Lines for standard error, without what would move a terminal's cursor. If nobody can read them, nobody is told so.
+fn complain(text: &str) {
+    let lines: String = text.lines().map(|line| printable(line) + "\n").collect();
+    let _closed = std::io::stderr().write_all(lines.as_bytes());
+}
+
 fn report(failure: &Failure) -> ExitCode {
     match failure {
         Failure::Config(problems) => {
             for problem in problems {
-                eprintln!("{problem}");
+                complain(&problem.to_string());
             }
             ExitCode::from(USAGE)
         }
         Failure::Usage(problem) => {
-            eprintln!("error: {problem}");
+            complain(&format!("error: {problem}"));
             ExitCode::from(USAGE)
         }
         Failure::Other(error) => {
-            eprintln!("error: {error:#}");
+            complain(&format!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -127,6 +134,8 @@ fn start_logging(format: LogFormat, level: &str) {
     // Colours are for terminals; in a file or a log collector they are noise between a key and its value.
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // Told with a panic where standard error is closed: the service must outlive who reads its log.
+    let builder = builder.log_internal_errors(false);
     match format {
         LogFormat::Text => builder.with_target(false).init(),
         LogFormat::Json => builder.json().init(),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use super::Failure;
 use super::load::{ModelFlags, load};
+use super::{Failure, complain};
 use crate::app::exporter::Exporter;
 use crate::app::fleet::{self, Fleet};
 use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
@@ -204,7 +204,7 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
         let recording = record::read(folder).with_context(|| format!("read the decision {}", folder.display()))?;
         let (plan, _) = planner::plan(&input(folder, &recording)?, recording.memory.clone(), &recording.policy, recording.record.moment);
         let verdict = compare(&recording, &plan)?;
-        eprintln!("{}: {verdict}", folder.display());
+        complain(&format!("{}: {verdict}", folder.display()));
         if let Agreement::Differs(_) = verdict {
             differing += 1;
         }

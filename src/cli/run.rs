@@ -85,6 +85,15 @@ impl Signals {
             hang_up: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
         })
     }
+
+    /// Any of them: for whom there is nothing to reload.
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+    }
 }
 
 /// With flags alone the limits are nobody's decision until they are shown.
@@ -126,22 +135,26 @@ async fn serve(mut running: Running, mut signals: Signals) -> anyhow::Result<()>
 /// Runs the demonstration.
 pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
     block_on(async {
+        // Before the folder is made, so that no signal leaves it behind.
+        let mut signals = Signals::listen()?;
         let folder = std::env::temp_dir().join(format!("inference-planner-demo-{}", std::process::id()));
         std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
         let (keep, kept) = oneshot::channel();
-        let result = demo::run(options, &folder, |config| start_beside(config, keep)).await;
-        if let Ok(running) = kept.await {
-            running.stop().await?;
-        }
+        let result = demo::run(options, &folder, |config| start_beside(config, keep), signals.any()).await;
+        let stopped = match kept.await {
+            Ok(running) => running.stop().await,
+            Err(_never_started) => Ok(()),
+        };
         // What is left of a demonstration is in nobody's way.
         let _left = std::fs::remove_dir_all(&folder);
-        result
+        result.and(stopped)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn start_beside(file: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
-    let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()));
+    // The configuration is ours: what it would be warned of is meant.
+    let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()).map(|loaded| Loaded { warnings: Vec::new(), ..loaded }));
     let loaded = loader().map_err(|problems| {
         anyhow::anyhow!(
             "the demonstration's configuration has problems: {}",

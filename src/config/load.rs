@@ -317,7 +317,8 @@ impl Draft {
                 warnings.push(self.values.describe(&at("planner.adjustment_interval"), message));
             }
             if let CapacityModel::Envelope(envelope) = &model.policy.capacity {
-                for (key, message) in floors(model, envelope) {
+                let unlike = unlike_throughput(envelope).map(|message| ("planner.profile", message));
+                for (key, message) in floors(model, envelope).into_iter().chain(unlike) {
                     warnings.push(self.values.describe(&at(key), message));
                 }
             }
@@ -375,6 +376,27 @@ fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
     let counts_lengths = policy.load.is_some_and(|load| load.prefill_unit == QueueUnit::ContextLengths);
     let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
     policy.pools.iter().filter(blind)
+}
+
+/// How far a prompt's latency and the throughput may be apart.
+const MOST_APART: f64 = 1.25;
+
+/// That most prompts of the profile would take a replica much more or less time by its throughput than by their TTFT.
+fn unlike_throughput(envelope: &Envelope) -> Option<String> {
+    let prefill = &envelope.document().prefill;
+    let gpus = f64::from(envelope.prefill_gpus().get());
+    let points = prefill.isl.iter().zip(&prefill.ttft_ms).zip(&prefill.thpt_per_gpu);
+    let mut ratios: Vec<f64> = points.map(|((isl, ttft), throughput)| isl / (ttft / 1000.0) / gpus / throughput).collect();
+    ratios.sort_by(f64::total_cmp);
+    let apart = ratios.iter().filter(|ratio| !(1.0 / MOST_APART..=MOST_APART).contains(*ratio)).count();
+    let median = ratios.get(ratios.len() / 2)?;
+    (2 * apart > ratios.len()).then(|| {
+        format!(
+            "prefill.ttft_ms and prefill.thpt_per_gpu do not fit together at {apart} of {} points: one prompt after the other on {gpus} GPUs, \
+             isl / TTFT / GPUs is {median:.2} times the throughput in the middle; is it the throughput of one GPU, and of one prompt at a time?",
+            ratios.len()
+        )
+    })
 }
 
 /// Objectives that no number of replicas can meet, by the profile's own fastest points.

@@ -16,7 +16,8 @@ const LABEL_LENGTH: usize = 63;
 
 /// A span of time with its unit, above zero.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
-    let refused = || format!("expected a duration such as 500ms, got {text:?}");
+    let bare = text.trim().parse::<f64>().is_ok();
+    let refused = || format!("expected a duration {}such as 500ms, got {text:?}", if bare { "with its unit " } else { "" });
     let span = humantime::parse_duration(text.trim()).map_err(|_| refused())?;
     bounded(span, text)
 }
@@ -207,6 +208,12 @@ mod tests {
                 assert_eq!(span(&humantime::format_duration(duration).to_string()), Ok(duration), "{nanos}");
             }
         }
+    }
+
+    #[test]
+    fn a_span_without_its_unit_is_told_so() {
+        assert_eq!(span("1"), Err("expected a duration with its unit such as 500ms, got \"1\"".to_owned()));
+        assert_eq!(span("fast"), Err("expected a duration such as 500ms, got \"fast\"".to_owned()));
     }
 
     #[test]

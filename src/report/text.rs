@@ -5,6 +5,11 @@ use std::fmt::Write;
 use crate::planner::plan::{EnvelopeTrace, Plan, PoolPlan};
 use crate::units::Replicas;
 
+/// A foreign text in one line: control characters, which could move a terminal's cursor or change its title, are spelled out.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
 /// A plan for people.
 pub fn plan(plan: &Plan) -> String {
     let mut text = String::new();

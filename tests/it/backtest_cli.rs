@@ -22,10 +22,10 @@ fn the_table_has_a_line_for_the_configuration_and_each_baseline() {
     let lines: Vec<&str> = text.lines().collect();
     let names =
         ["hpa queue", "tuned hpa", "kpa concurrency", "tuned kpa", "best static", "clairvoyant", "clairvoyant, late", "no plan within"];
-    assert_eq!(lines.len(), 2 + names.len(), "{text}");
     for (line, name) in lines[2..].iter().zip(names) {
         assert!(line.starts_with(name), "{text}");
     }
+    assert!(lines[2 + names.len()].starts_with("pairs such as"), "{text}");
     assert!(lines[0].contains("within SLO") && lines[1].contains("config.yaml"), "{text}");
 }
 
@@ -46,7 +46,7 @@ fn the_document_is_the_same_to_the_byte_and_counts_every_request() {
 #[test]
 fn an_unknown_shape_is_named() {
     let output = backtest(&["--trace", "shape:stair?rate=2"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&output.stderr).contains("unknown shape \"stair\""));
 }
 
@@ -67,4 +67,141 @@ fn the_page_needs_nothing_from_elsewhere_and_gives_reasons() {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("NaN"));
+}
+
+fn exporter(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_inference-planner-exporter"));
+    command.args(arguments).env("NO_COLOR", "1");
+    command
+}
+
+/// The exit code and standard error of a run that is refused.
+fn refused(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = backtest(arguments);
+    assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn wrong_use_is_code_64_and_says_what_is_wrong() {
+    for (arguments, message) in [
+        (&["--trace", "diurnal?low=1&high=2"][..], "for the shape write shape:diurnal?low=1&high=2"),
+        (&["--trace", "shape:steady?rate=0"], "expected requests, got none"),
+        (&["--trace", TRACE, "--scale", "NaN"], "--scale"),
+        (&["--trace", TRACE, "--scale", "-1"], "expected a finite number above zero"),
+        (&["--trace", TRACE, "--scale", "0"], "expected a finite number above zero"),
+        (&["--trace", TRACE, "--scale", "1e300"], "--scale 1e300"),
+        (&["--trace", TRACE, "--scale", "1e-9"], "--scale 1e-9, of"),
+        (&["--trace", TRACE, "--warm-up", "5m"], "--warm-up: expected less than the length of the trace, 5m"),
+        (&["--trace", "shape:step?low=1&high=0&at=2m&duration=5m", "--warm-up", "3m"], "--warm-up: expected requests after it"),
+        (&["--trace", "shape:steady?rate=0.0001&duration=3650days"], "intervals; one mistyped time"),
+        (&["--trace", TRACE, "--model", "other"], "--model: expected one of"),
+        (&["--trace", "/dev/zero"], "expected a file, got something else"),
+        (&["--trace", TRACE, "--html", "/dev/null"], "expected a file, got something else"),
+        (&["--trace", "no\u{1b}[2Jsuch"], "no\\u{1b}[2Jsuch"),
+    ] {
+        let (code, text) = refused(arguments);
+        assert!(code == Some(64) && text.contains(message) && !text.contains('\u{1b}'), "{arguments:?}: {code:?} {text}");
+    }
+}
+
+#[test]
+fn mistyped_times_are_refused_before_anything_is_made_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace");
+    let path = file.to_str().unwrap();
+    let azure = |year: &str| format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{year}-11-16 18:15:46,10,10\n2023-11-16 18:15:47,10,10\n");
+    for text in [azure("0001"), azure("9998"), "t,rate_per_s,isl,osl\n0,0.000001,9,9\n1e10,1,9,9\n".to_owned()] {
+        std::fs::write(&file, &text).unwrap();
+        let (code, message) = refused(&["--trace", path]);
+        assert!(code == Some(64) && message.contains("one mistyped time"), "{text}: {message}");
+    }
+    std::fs::write(&file, azure("2023").replace(":47", ":46")).unwrap();
+    let (_, message) = refused(&["--trace", path]);
+    assert!(message.contains("at the same moment") && !message.contains("warm-up"), "{message}");
+}
+
+/// The example with parts replaced, in a folder with its profile.
+fn changed(folder: &Path, name: &str, parts: &[(&str, &str)]) -> String {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/example");
+    std::fs::copy(example.join("profile.json"), folder.join("profile.json")).unwrap();
+    let mut text = std::fs::read_to_string(example.join("config.yaml")).unwrap();
+    for (old, new) in parts {
+        assert!(text.contains(old), "{old}");
+        text = text.replacen(old, new, 1);
+    }
+    std::fs::write(folder.join(name), text).unwrap();
+    folder.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_input_is_no_report_and_a_report_that_cannot_be_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = changed(folder.path(), "c.yaml", &[]);
+    let before = std::fs::read(&config).unwrap();
+    for input in ["c.yaml", "profile.json"] {
+        let file = folder.path().join(input);
+        let output = exporter(&["backtest", "--config", &config, "--trace", TRACE, "--html"]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(64));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("expected another file"));
+    }
+    assert_eq!(std::fs::read(&config).unwrap(), before);
+    let missing = folder.path().join("none").join("report.html");
+    let output = exporter(&["backtest", "--config", &config, "--trace", TRACE, "--html"]).arg(&missing).output().unwrap();
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("write the report"));
+}
+
+#[test]
+fn closed_streams_are_no_panic() {
+    for (arguments, code) in [
+        (&["backtest", "--config", "none.yaml", "--trace", TRACE][..], Some(64)),
+        (&["demo", "--run-for", "1s", "--status-interval", "50ms"], Some(0)),
+        (&["check", "none.yaml"], Some(64)),
+    ] {
+        let program = env!("CARGO_BIN_EXE_inference-planner-exporter");
+        // Both ends of a pipe whose reader has gone.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$@\" 2>&1", "sh", program])
+            .args(arguments)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), code, "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_has_no_effect_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = changed(folder.path(), "a.yaml", &[]);
+    let second = changed(
+        folder.path(),
+        "b.yaml",
+        &[("mode: publish", "mode: freeze"), ("role: decode\n        gpus_per_replica: 1", "role: decode\n        gpus_per_replica: 8")],
+    );
+    let output = exporter(&["backtest", "--config", &first, "--config", &second, "--trace", TRACE]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    for words in ["no limit on steps down", "mode freeze", "gpus_per_replica of its decode pool is 8"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
+fn the_end_of_the_warm_up_is_the_same_whatever_the_tick() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = changed(folder.path(), "a.yaml", &[]);
+    let second = changed(folder.path(), "b.yaml", &[("interval: 5s", "interval: 47s")]);
+    let arguments = ["--trace", "shape:steady?rate=2&duration=10m&cv=0&isl_cv=0&osl_cv=0", "--warm-up", "5m", "--format", "json"];
+    let output = exporter(&["backtest", "--config", &first, "--config", &second]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let least = |index: usize| {
+        let outcome = &document["configurations"][index];
+        // One replica of each role at least, and each of one GPU or more.
+        assert!(outcome["gpu_hours"].as_f64().unwrap() >= 2.0 * 300.0 / 3600.0 - 1e-9, "{outcome}");
+        outcome["tick"].as_f64().unwrap()
+    };
+    assert_eq!([least(0), least(1)], [5.0, 47.0]);
 }

@@ -835,3 +835,14 @@ proptest! {
         prop_assert_eq!(first.config.models[0].policy.slo.explicit, ttft.is_some() || itl.is_some());
     }
 }
+
+#[test]
+fn a_profile_whose_latency_and_throughput_disagree_is_warned_of() {
+    // One GPU that was noted as two: each would have to do what half of it can.
+    let profile = PROFILE.replacen("\"prefill_engine_num_gpu\": 1", "\"prefill_engine_num_gpu\": 2", 1);
+    let draft = config::read(file("c.yaml", MINIMAL));
+    let loaded = good(draft.finish(&BTreeMap::from([(PathBuf::from("profile.json"), Ok(profile))])));
+    let found = lines(&loaded.warnings).into_iter().find(|warning| warning.contains("do not fit together")).expect("a warning");
+    assert!(found.contains("models[0].planner.profile") && found.contains("0.50 times"), "{found}");
+    assert!(!warnings(MINIMAL).iter().any(|warning| warning.contains("do not fit together")));
+}

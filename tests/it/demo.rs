@@ -218,7 +218,7 @@ async fn the_demo_gives_the_exporter_its_replicas_and_ends_by_itself() {
         // Nothing listens there: without recommendations the pools stay as they are.
         std::future::ready(Ok(SocketAddr::from(([127, 0, 0, 1], 1))))
     };
-    demo::run(options(Some(Duration::from_millis(300))), folder.path(), start_exporter).await.expect("a run");
+    demo::run(options(Some(Duration::from_millis(300))), folder.path(), start_exporter, std::future::pending()).await.expect("a run");
     let config = given.expect("the exporter was started");
     assert_eq!(config.matches("/metrics\"").count(), 4, "{config}");
     assert!(folder.path().join(PROFILE_FILE).exists());

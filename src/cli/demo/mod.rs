@@ -13,6 +13,7 @@ pub mod replicas;
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,9 +58,14 @@ pub struct DemoOptions {
     pub seed: u64,
 }
 
-/// Runs until Ctrl-C or the end of `run_for`. The exporter's files are kept in `folder`, which exists. `start_exporter` starts the exporter
+/// Runs until `stop` or the end of `run_for`, or until nobody reads what it prints. The exporter's files are kept in `folder`, which exists. `start_exporter` starts the exporter
 /// with the configuration file that it is given, leaves it running, and returns the address on which it listens.
-pub async fn run<Start, Started>(options: DemoOptions, folder: &Path, start_exporter: Start) -> anyhow::Result<()>
+pub async fn run<Start, Started>(
+    options: DemoOptions,
+    folder: &Path,
+    start_exporter: Start,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()>
 where
     Start: FnOnce(PathBuf) -> Started,
     Started: Future<Output = anyhow::Result<SocketAddr>>,
@@ -70,16 +76,27 @@ where
     replicas.catch_up(&fleet).await?;
     files.write(replicas.listed())?;
     let exporter = start_exporter(files.config()).await.context("start the exporter")?;
-    print_urls(exporter, replicas.listed(), &files);
-    let result = tokio::select! {
-        result = replicas.tend(&fleet, &files, exporter) => result,
-        result = fleet.follow(exporter) => result,
-        () = fleet.print_status(options.status_interval) => Ok(()),
-        result = tokio::signal::ctrl_c() => result.context("wait for ctrl-c"),
-        () = end_after(options.run_for) => Ok(()),
+    let result = async {
+        print(&urls(exporter, replicas.listed(), &files))?;
+        tokio::select! {
+            result = replicas.tend(&fleet, &files, exporter) => result,
+            result = fleet.follow(exporter) => result,
+            result = fleet.print_status(options.status_interval) => result,
+            () = stop => Ok(()),
+            () = end_after(options.run_for) => Ok(()),
+        }?;
+        print(&(fleet.summary() + "\n"))
     };
-    println!("{}", fleet.summary());
-    result
+    result.await.or_else(|error: anyhow::Error| {
+        let closed = error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe);
+        if closed { Ok(()) } else { Err(error) }
+    })
+}
+
+/// To standard output at once, since what it tells belongs to the moment.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut output = std::io::stdout();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("write to standard output")
 }
 
 async fn end_after(run_for: Option<Duration>) {
@@ -89,18 +106,14 @@ async fn end_after(run_for: Option<Duration>) {
     }
 }
 
-fn print_urls(exporter: SocketAddr, listed: &config::Listed, files: &Files) {
-    println!("status page      http://{exporter}/");
-    println!("metrics          http://{exporter}/metrics");
-    for (_, pool) in POOLS {
-        println!("for KEDA         http://{exporter}/metrics/pool/{pool}");
-    }
+fn urls(exporter: SocketAddr, listed: &config::Listed, files: &Files) -> String {
+    let mut lines = vec![format!("status page      http://{exporter}/"), format!("metrics          http://{exporter}/metrics")];
+    lines.extend(POOLS.map(|(_, pool)| format!("for KEDA         http://{exporter}/metrics/pool/{pool}")));
     for (role, addresses) in listed {
-        for address in addresses {
-            println!("{:<16} http://{address}/metrics", format!("first {role}"));
-        }
+        lines.extend(addresses.iter().map(|address| format!("{:<16} http://{address}/metrics", format!("first {role}"))));
     }
-    println!("all replicas     {}", files.config().display());
+    lines.push(format!("all replicas     {}", files.config().display()));
+    lines.join("\n") + "\n"
 }
 
 /// An HTTP client for the exporter.
@@ -194,14 +207,14 @@ impl DemoFleet {
         }
     }
 
-    /// Prints what goes on, for ever.
-    pub async fn print_status(&self, interval: Duration) {
+    /// Prints what goes on, for as long as it can.
+    pub async fn print_status(&self, interval: Duration) -> anyhow::Result<()> {
         let mut last = Truth::default();
         loop {
             tokio::time::sleep(interval).await;
             let (line, truth) = self.status(&last);
             last = truth;
-            println!("{line}");
+            print(&(line + "\n"))?;
         }
     }
 

@@ -13,10 +13,18 @@ const SHORTEST_MEAN: f64 = 60.0;
 /// Means of a trace.
 const MEANS: f64 = 240.0;
 
-/// The axes of a page.
+/// Intervals between labels of the time axis at most: what fits beside each other.
+const INTERVALS: f64 = 5.0;
+/// The same of small plots.
+const FEW_INTERVALS: f64 = 4.0;
+
+/// The axes of a page. Plots that are to be compared share them; an autoscaler that asks for many replicas must not flatten the configurations.
 pub(super) struct Axes {
     time: Axis,
+    small_time: Axis,
     counts: BTreeMap<Role, Axis>,
+    /// Of all policies that are no configuration.
+    small_counts: BTreeMap<Role, Axis>,
     rates: Axis,
     ttft: Axis,
     itl: Axis,
@@ -30,18 +38,16 @@ impl Axes {
     pub fn of(comparison: &Comparison) -> Self {
         let length = comparison.trace.length_seconds;
         let mean = Seconds((length.get() / MEANS).max(SHORTEST_MEAN));
-        let mut most: BTreeMap<Role, Replicas> = BTreeMap::new();
-        for (&role, counts) in comparison.outcomes().flat_map(|outcome| &outcome.series).flat_map(|point| &point.replicas) {
-            let most = most.entry(role).or_default();
-            *most = (*most).max(counts.recommended).max(counts.ready);
-        }
+        let plan = comparison.hindsight.as_ref().map(|hindsight| &hindsight.clairvoyant);
         let points = || comparison.configurations.iter().flat_map(|outcome| &outcome.series);
         let objectives = &comparison.objectives;
         let shown = comparison.configurations.iter().flat_map(|outcome| rates(outcome, length, mean)).flat_map(|curve| curve.points);
         let rate = shown.filter_map(|point| point.value).filter(|rate| rate.is_finite()).fold(0.0, f64::max);
         Self {
-            time: Axis::elapsed(length),
-            counts: most.into_iter().map(|(role, most)| (role, Axis::counts(most))).collect(),
+            time: Axis::elapsed(length, INTERVALS),
+            small_time: Axis::elapsed(length, FEW_INTERVALS),
+            counts: counts_axes(comparison.configurations.iter().chain(plan)),
+            small_counts: counts_axes(comparison.outcomes().skip(comparison.configurations.len())),
             rates: Axis::rates(RequestsPerSecond(rate)),
             ttft: Axis::latencies(points().filter_map(|point| point.ttft).chain([objectives.ttft_seconds])),
             itl: Axis::latencies(points().filter_map(|point| point.itl).chain([objectives.itl_seconds])),
@@ -50,6 +56,16 @@ impl Axes {
             shade: Some(comparison.warm_up_seconds).filter(|warm_up| warm_up.is_positive()),
         }
     }
+}
+
+/// For each role, an axis for the counts of some policies.
+fn counts_axes<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> BTreeMap<Role, Axis> {
+    let mut most: BTreeMap<Role, Replicas> = BTreeMap::new();
+    for (&role, counts) in outcomes.flat_map(|outcome| &outcome.series).flat_map(|point| &point.replicas) {
+        let most = most.entry(role).or_default();
+        *most = (*most).max(counts.recommended).max(counts.ready);
+    }
+    most.into_iter().map(|(role, most)| (role, Axis::counts(most))).collect()
 }
 
 /// The plots of a configuration. `plan` is what was possible.
@@ -68,7 +84,7 @@ pub(super) fn full(axes: &Axes, comparison: &Comparison, outcome: &Outcome) -> S
 
 /// The counts of another policy.
 pub(super) fn small(axes: &Axes, outcome: &Outcome) -> String {
-    axes.counts.iter().map(|(&role, counts)| counts_plot(axes, counts, outcome, role, None, Size::Small).svg()).collect()
+    axes.small_counts.iter().map(|(&role, counts)| counts_plot(axes, counts, outcome, role, None, Size::Small).svg()).collect()
 }
 
 fn counts_plot<'a>(axes: &'a Axes, counts: &'a Axis, outcome: &Outcome, role: Role, plan: Option<&Outcome>, size: Size) -> Plot<'a> {
@@ -84,7 +100,7 @@ fn counts_plot<'a>(axes: &'a Axes, counts: &'a Axis, outcome: &Outcome, role: Ro
     Plot {
         title: format!("{role} replicas"),
         size,
-        time: &axes.time,
+        time: if size == Size::Small { &axes.small_time } else { &axes.time },
         values: counts,
         curves,
         limit: None,

@@ -121,7 +121,7 @@ fn telling(pool: &PoolWhy) -> String {
         .join(", ")
 }
 
-/// A folded list of all decisions, or of as many as can be read.
+/// A folded list of all decisions, the start first, or of as many as can be read.
 pub(super) fn list(outcome: &Outcome) -> String {
     let all = changes(&outcome.decisions);
     let mut listed: Vec<&Change<'_>> = all.iter().collect();
@@ -130,7 +130,10 @@ pub(super) fn list(outcome: &Outcome) -> String {
         listed.truncate(LISTED);
     }
     let left_out = all.len() - listed.len();
-    let mut html = format!("<details><summary>{}</summary>\n", counted(all.len(), "decision"));
+    let mut html = format!(
+        "<details><summary>The start and {} of a count or of the reason</summary>\n",
+        counted(all.len().saturating_sub(1), "change")
+    );
     if left_out > 0 {
         let _ = writeln!(
             html,

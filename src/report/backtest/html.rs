@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::charts::{Axes, full, small};
 use super::decisions::{counted, legend, list, words};
-use super::rows::{ATTAINMENT, HEADERS, best, goal, notes, rows};
+use super::rows::{ATTAINMENT, HEADERS, LEGEND, best, goal, largest, notes, rows};
 use crate::report::html::{Escaped, brief};
 use crate::report::plot::{CURSOR, Ink, STYLE, clock, key, latency};
 use crate::simulator::backtest::comparison::Comparison;
@@ -56,6 +56,14 @@ fn verdict(comparison: &Comparison, outcome: &Outcome) -> &'static str {
     if outcome.attainment >= goal(comparison) { "met" } else { "missed" }
 }
 
+fn goal_in_words(comparison: &Comparison) -> String {
+    let goal = format!("{} of the requests within both", percent(goal(comparison)));
+    match largest(comparison) {
+        Some(largest) => format!("{goal}, since the largest fleet within the limits has {}", percent(largest)),
+        None => goal,
+    }
+}
+
 fn percent(share: Ratio) -> String {
     format!("{:.2} %", 100.0 * share.get())
 }
@@ -71,9 +79,9 @@ fn facts(comparison: &Comparison) -> String {
         ("mean lengths", format!("{} tokens in, {} out", brief(trace.mean_input.get()), brief(trace.mean_output.get()))),
         ("start-up of a replica", span(comparison.startup_seconds)),
         ("objectives", format!("TTFT {}, ITL {}", latency(objectives.ttft_seconds), latency(objectives.itl_seconds))),
-        ("goal", format!("{} of the requests within both", percent(goal(comparison)))),
+        ("goal", goal_in_words(comparison)),
         (
-            "simulated servers against the profile",
+            "latencies of the simulated servers against the profile",
             format!(
                 "prompts differ by {} on average, {} at most; ITL by {}, {} at most",
                 percent(error.prefill_mean),
@@ -116,12 +124,13 @@ fn summary(comparison: &Comparison) -> String {
     }
     html.push_str("</table></div>\n");
     let star = match best {
-        Some(_) => "★ the cheapest that meets the goal without knowing the future.",
-        None => "None of the policies that do not know the future meets the goal.",
+        Some(_) => {
+            "★ the cheapest that meets the goal, of configurations and usual settings; what was chosen on this very trace gets no star"
+        }
+        None => "none of the configurations and usual settings meets the goal",
     };
-    let _ = writeln!(html, "<p class=\"faint\">{star} Pairs such as 3+4 are prefill and decode.</p>");
-    for note in notes(comparison) {
-        let _ = writeln!(html, "<p class=\"faint\">{}</p>", Escaped(note));
+    for note in std::iter::once(star.to_owned()).chain(notes(comparison)).chain(LEGEND.map(str::to_owned)) {
+        let _ = writeln!(html, "<p class=\"faint note\">{}</p>", Escaped(note));
     }
     html
 }

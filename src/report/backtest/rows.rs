@@ -1,5 +1,6 @@
 //! Which numbers tell how good a policy was? The columns of the summary, for every form of it.
 
+use crate::report::plot::latency;
 use crate::simulator::backtest::GOAL;
 use crate::simulator::backtest::comparison::Comparison;
 use crate::simulator::backtest::outcome::{Outcome, Scaling};
@@ -37,12 +38,32 @@ pub(super) fn rows(comparison: &Comparison) -> Vec<[String; COLUMNS]> {
     comparison.outcomes().map(|outcome| row(outcome, ratio(outcome))).collect()
 }
 
+/// What the columns mean where their names do not say it.
+pub(super) const LEGEND: [&str; 5] = [
+    "pairs such as 3+4: prefill and decode; all columns from the end of the warm-up on",
+    "within SLO: share of the requests within both objectives; missed: the others",
+    "peak: most replicas at a time, those that start or drain included",
+    "reversals: changes in the other direction than the last one, at most 10 minutes after it",
+    "violation: time in minutes of whose requests less than 99 % are within both objectives, and the longest such time in one piece",
+];
+
 /// What the table does not say, a sentence each.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     if comparison.out_of_reach > 0 {
         let count = comparison.out_of_reach;
         notes.push(format!("{count} of the requests have prompts that take longer than the TTFT objective on an idle replica"));
+    }
+    if comparison.hindsight.is_none() && !comparison.baselines.is_empty() {
+        notes.push("no fleet within the limits can meet the objectives on this trace, so there is no plan to compare with".to_owned());
+    }
+    if let Some(largest) = largest(comparison) {
+        notes.push(format!(
+            "the goal is {:.2} % of the requests: the largest fleet that was tried, within the limits, has {:.2} % within both objectives, and \
+             99 % of that is asked for",
+            100.0 * goal(comparison).get(),
+            100.0 * largest.get()
+        ));
     }
     if let Some(hindsight) = &comparison.hindsight {
         notes.push(format!(
@@ -59,15 +80,22 @@ pub(super) fn goal(comparison: &Comparison) -> Ratio {
     comparison.hindsight.as_ref().map_or(Ratio(GOAL), |hindsight| hindsight.goal)
 }
 
-/// The cheapest outcome that meets the goal, of those that do not know the future. `None` if none of them meets it.
+/// What the largest fleet attains, where that is below the usual goal.
+pub(super) fn largest(comparison: &Comparison) -> Option<Ratio> {
+    Some(goal(comparison)).filter(|goal| goal.get() < GOAL).map(|goal| Ratio(goal.get() / GOAL))
+}
+
+/// The cheapest outcome that meets the goal, of those that anybody could have had: neither the plan nor its settings know the trace. `None`
+/// if none of them meets it.
 pub(super) fn best(comparison: &Comparison) -> Option<&Outcome> {
     let goal = goal(comparison);
     let outcomes = comparison.configurations.iter().chain(&comparison.baselines);
-    outcomes.filter(|outcome| outcome.attainment >= goal).min_by(|one, other| one.gpu_hours.total_cmp(&other.gpu_hours))
+    let had = outcomes.filter(|outcome| outcome.attainment >= goal && !outcome.chosen_in_hindsight);
+    had.min_by(|one, other| one.gpu_hours.total_cmp(&other.gpu_hours))
 }
 
 fn row(outcome: &Outcome, ratio: Option<Ratio>) -> [String; COLUMNS] {
-    let millis = |value: Option<Seconds>| value.map_or_else(|| "-".to_owned(), |value| format!("{:.0} ms", 1000.0 * value.get()));
+    let shown = |value: Option<Seconds>| value.map_or_else(|| "-".to_owned(), latency);
     let pairs = |of: &dyn Fn(&Scaling) -> String| outcome.roles.values().map(of).collect::<Vec<_>>().join("+");
     let hours = outcome.hours.max(f64::MIN_POSITIVE);
     let rates = |of: &dyn Fn(&Scaling) -> u32| pairs(&|scaling| format!("{:.1}", f64::from(of(scaling)) / hours));
@@ -78,12 +106,12 @@ fn row(outcome: &Outcome, ratio: Option<Ratio>) -> [String; COLUMNS] {
         (outcome.offered - outcome.within).to_string(),
         format!("{:.2}", outcome.gpu_hours),
         ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2}", ratio.get())),
-        millis(ttft.map(|spread| spread.p50)),
-        millis(ttft.map(|spread| spread.p95)),
-        millis(ttft.map(|spread| spread.p99)),
-        millis(itl.map(|spread| spread.p50)),
-        millis(itl.map(|spread| spread.p95)),
-        millis(itl.map(|spread| spread.p99)),
+        shown(ttft.map(|spread| spread.p50)),
+        shown(ttft.map(|spread| spread.p95)),
+        shown(ttft.map(|spread| spread.p99)),
+        shown(itl.map(|spread| spread.p50)),
+        shown(itl.map(|spread| spread.p95)),
+        shown(itl.map(|spread| spread.p99)),
         pairs(&|scaling| scaling.peak.to_string()),
         rates(&|scaling| scaling.ups),
         rates(&|scaling| scaling.downs),

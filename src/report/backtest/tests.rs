@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::html;
+use super::{html, text};
 use crate::planner::plan::{Proposer, Reason};
 use crate::simulator::backtest::comparison::{Comparison, FitErrors, Objectives, Traffic};
 use crate::simulator::backtest::hindsight::Hindsight;
-use crate::simulator::backtest::outcome::{Counts, Decision, Outcome, Point, Scaling};
+use crate::simulator::backtest::outcome::{Counts, Decision, Outcome, Point, Scaling, Spread};
 use crate::simulator::backtest::{PoolWhy, Why};
 use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
@@ -52,6 +52,8 @@ pub(super) fn outcome(policy: &str, ticks: u32, roles: &[Role]) -> Outcome {
         roles: roles.iter().map(|&role| (role, Scaling::default())).collect(),
         violation: Seconds(0.0),
         longest_violation: Seconds(0.0),
+        chosen_in_hindsight: false,
+        tick: Seconds(5.0),
         decisions: (0..ticks).step_by(10).map(decision).collect(),
         series: (0..ticks).map(point).collect(),
     }
@@ -104,6 +106,33 @@ fn the_page_has_a_section_a_policy_and_plots_for_each_role() {
     assert_eq!(page.matches("clairvoyant</span>").count(), 4);
     assert_eq!(page.matches("<rect class=\"shade\" y=").count(), 16, "nothing of the warm-up is judged");
     assert!(page.contains("<tr class=\"best\"><td>two</td>"), "what knows the future does not win");
+    all.baselines = vec![Outcome { chosen_in_hindsight: true, ..outcome("tuned", 10, &BOTH) }];
+    assert!(html(&all).contains("<tr class=\"best\"><td>two</td>"), "nor what was tuned on the trace");
+}
+
+#[test]
+fn a_goal_that_is_lower_or_none_is_explained() {
+    let mut all = comparison(vec![outcome("one", 100, &BOTH)], 500.0);
+    all.baselines = vec![outcome("other", 100, &BOTH)];
+    for shown in [html(&all), text(&all)] {
+        assert!(shown.contains("no fleet within the limits can meet the objectives"));
+    }
+    let known = || outcome("p", 80, &BOTH);
+    let goal = Ratio(0.99 * 0.5);
+    all.hindsight = Some(Hindsight { goal, constant: known(), clairvoyant: known(), causal: known(), lower_bound_gpu_hours: 1.0 });
+    for shown in [html(&all), text(&all)] {
+        assert!(shown.contains("the goal is 49.50 %") && shown.contains("has 50.00 % within both"), "{shown}");
+    }
+}
+
+#[test]
+fn the_table_keeps_to_its_lines_whatever_a_policy_is_called() {
+    let mut long = outcome("a\u{1b}[2Jb\nc", 100, &BOTH);
+    long.ttft = Some(Spread { p50: Seconds(331.369), p95: Seconds(400.0), p99: Seconds(0.0123) });
+    let shown = text(&comparison(vec![long], 500.0));
+    let line = shown.lines().nth(1).unwrap();
+    assert!(line.starts_with("a\\u{1b}[2Jb\\nc ") && line.contains("331 s") && line.contains("12.3 ms"), "{line}");
+    assert!(shown.contains("\nreversals: ") && shown.contains("\nviolation: "));
 }
 
 #[test]
@@ -123,13 +152,13 @@ fn reasons_are_marked_listed_and_explained() {
     );
     assert!(page.contains("<li><b>0:00:50</b> aggregated 1 → 2 <span class=\"reason calm\" title=\"The value was computed"));
     assert!(page.contains("<div>aggregated: envelope_queue 2</div></li>"));
-    assert!(page.contains("<dt><code>baseline</code></dt>") && page.contains("10 decisions"));
+    assert!(page.contains("<dt><code>baseline</code></dt>") && page.contains("The start and 9 changes of"));
 }
 
 #[test]
 fn a_long_list_says_what_it_leaves_out() {
     let page = html(&comparison(vec![outcome("one", 17_280, &[Role::Aggregated])], 86_400.0));
-    assert!(page.contains("1728 decisions") && page.contains("<p>1228 are left out"));
+    assert!(page.contains("The start and 1727 changes of") && page.contains("<p>1228 are left out"));
     assert!(page.len() < 1_000_000, "{}", page.len());
 }
 

@@ -3,9 +3,7 @@
 use crate::report::html::brief;
 use crate::units::{Replicas, RequestsPerSecond, Seconds};
 
-/// Intervals between labels at most: what fits on a phone.
-const MOST_INTERVALS: f64 = 6.0;
-/// The same of the vertical axes, which are lower than wide.
+/// Intervals between labels of the vertical axes at most.
 const MOST_ROWS: f64 = 4.0;
 /// Spans of time that people count in, seconds.
 const SPANS: [f64; 20] = [
@@ -40,11 +38,11 @@ enum Scale {
 }
 
 impl Axis {
-    /// Time since the start, in seconds.
-    pub fn elapsed(length: Seconds) -> Self {
+    /// Time since the start, in seconds, with labels for at most so many intervals.
+    pub fn elapsed(length: Seconds, intervals: f64) -> Self {
         let to = if length.is_positive() { length.get() } else { 1.0 };
-        let days = to / MOST_INTERVALS / 86_400.0;
-        let step = SPANS.into_iter().find(|span| to / span <= MOST_INTERVALS).unwrap_or(days.ceil() * 86_400.0);
+        let days = to / intervals / 86_400.0;
+        let step = SPANS.into_iter().find(|span| to / span <= intervals).unwrap_or(days.ceil() * 86_400.0);
         let label = |at: f64| match step {
             step if step < 60.0 => format!("{at:.0} s"),
             _ if to < 2.0 * 3600.0 => format!("{:.0} min", at / 60.0),
@@ -153,9 +151,9 @@ mod tests {
             (9000.0, vec!["0:00", "0:30", "1:00", "1:30", "2:00", "2:30"]),
             (604_800.0, vec!["0 d", "2 d", "4 d", "6 d"]),
         ] {
-            assert_eq!(labels(&Axis::elapsed(Seconds(length))), expected);
+            assert_eq!(labels(&Axis::elapsed(Seconds(length), 5.0)), expected);
         }
-        assert!(labels(&Axis::elapsed(Seconds(3e7))).len() <= 7);
+        assert!(labels(&Axis::elapsed(Seconds(3e7), 5.0)).len() <= 7);
     }
 
     #[test]
@@ -175,7 +173,7 @@ mod tests {
 
     #[test]
     fn every_place_is_inside_the_plot_or_unknown() {
-        for axis in [Axis::elapsed(Seconds(0.0)), Axis::latencies(std::iter::empty()), Axis::rates(RequestsPerSecond(f64::NAN))] {
+        for axis in [Axis::elapsed(Seconds(0.0), 5.0), Axis::latencies(std::iter::empty()), Axis::rates(RequestsPerSecond(f64::NAN))] {
             for value in [-1.0, 0.0, 0.5, 1e300] {
                 assert!(axis.place(value).is_some_and(|place| (0.0..=1.0).contains(&place)), "{axis:?} {value}");
             }

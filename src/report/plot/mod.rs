@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn text_from_outside_stays_text() {
-        let (time, values) = (Axis::elapsed(Seconds(10.0)), Axis::counts(Replicas(4)));
+        let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         let svg = plot(&time, &values, vec![curve(Shape::Line, &[(0.0, Some(1.0))]), curve(Shape::Steps, &[])]).svg();
         for name in ["title", "a", "limit", "why"] {
             assert!(svg.contains(&format!("&lt;{name}&gt;")), "{svg}");
@@ -398,9 +398,9 @@ mod tests {
         let values =
             [(0.0, Some(f64::NAN)), (1.0, Some(f64::INFINITY)), (2.0, Some(1e300)), (f64::NAN, Some(1.0)), (3.0, Some(-5.0)), (4.0, None)];
         for (time, axis) in [
-            (Axis::elapsed(Seconds(0.0)), Axis::counts(Replicas(0))),
-            (Axis::elapsed(Seconds(f64::INFINITY)), Axis::latencies(std::iter::empty())),
-            (Axis::elapsed(Seconds(10.0)), Axis::latencies([Seconds(0.05)].into_iter())),
+            (Axis::elapsed(Seconds(0.0), 5.0), Axis::counts(Replicas(0))),
+            (Axis::elapsed(Seconds(f64::INFINITY), 5.0), Axis::latencies(std::iter::empty())),
+            (Axis::elapsed(Seconds(10.0), 5.0), Axis::latencies([Seconds(0.05)].into_iter())),
         ] {
             let svg = plot(&time, &axis, vec![curve(Shape::Line, &values), curve(Shape::Steps, &values)]).svg();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -411,20 +411,20 @@ mod tests {
 
     #[test]
     fn a_stair_holds_each_value_until_the_next() {
-        let (time, values) = (Axis::elapsed(Seconds(10.0)), Axis::counts(Replicas(4)));
+        let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         let stair = curve(Shape::Steps, &[(0.0, Some(1.0)), (5.0, Some(1.0)), (6.0, Some(4.0)), (10.0, Some(4.0))]);
         assert!(plot(&time, &values, vec![stair]).svg().contains("d=\"M0 75H600V0H1000\""));
     }
 
     #[test]
     fn the_shade_ends_at_its_moment() {
-        let (time, values) = (Axis::elapsed(Seconds(10.0)), Axis::counts(Replicas(4)));
+        let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         assert!(plot(&time, &values, Vec::new()).svg().contains("<rect class=\"shade\" y=\"16\" width=\"20%\""));
     }
 
     #[test]
     fn a_point_between_unknown_ones_is_a_dot() {
-        let (time, values) = (Axis::elapsed(Seconds(10.0)), Axis::counts(Replicas(4)));
+        let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         let line = curve(Shape::Line, &[(1.0, None), (5.0, Some(2.0)), (6.0, None)]);
         assert!(plot(&time, &values, vec![line]).svg().contains("d=\"M500 50h0\""));
     }

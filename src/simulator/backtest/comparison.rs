@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::hindsight::{Hindsight, goal, hindsight};
 use super::world::World;
-use super::{HpaQueue, Kpa, Outcome, Planner, Scenario, best_of, out_of_reach, per_replica, run};
+use super::{GOAL, HpaQueue, Kpa, Outcome, Planner, Policy, Scenario, best_of, out_of_reach, per_replica, run};
 use crate::planner::input::ModelPolicy;
 use crate::simulator::clairvoyant::Effort;
 use crate::simulator::trace::Trace;
@@ -12,11 +12,11 @@ use crate::units::{Ratio, Requests, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Requests that may wait for each replica, of the autoscaler on queues.
 const QUEUE_TARGET: f64 = 5.0;
-/// What it is tuned over.
+/// What it is tuned over, beside the usual.
 const QUEUE_TARGETS: [f64; 6] = [0.1, 0.25, 0.5, 1.0, 2.0, 10.0];
 /// Share of what a replica may hold that the autoscaler on concurrency aims at: Knative's default.
 const UTILISATION: f64 = 0.7;
-/// What it is tuned over, for each role. A queue in front of a server that is busy 70 % of the time holds one or two prompts, so the shares of
+/// What it is tuned over, for each role, beside the usual. A queue in front of a server that is busy 70 % of the time holds one or two prompts, so the shares of
 /// what a replica may hold reach far down.
 const SHARES: [f64; 5] = [0.02, 0.05, 0.12, 0.3, 0.6];
 /// With less, a single request would ask for several replicas.
@@ -41,7 +41,7 @@ pub struct Comparison {
     pub configurations: Vec<Outcome>,
     /// Other autoscalers; empty unless asked for.
     pub baselines: Vec<Outcome>,
-    /// What was possible; `None` unless asked for, and where no constant counts meet the goal.
+    /// What was possible; `None` unless asked for, and where no fleet within the limits meets the objectives.
     pub hindsight: Option<Hindsight>,
 }
 
@@ -106,9 +106,18 @@ pub struct FitErrors {
 }
 
 impl Comparison {
-    /// The planner under each configuration, by name; with `baselines` also other autoscalers and what was possible.
-    pub fn of(world: &World<'_>, trace: Traffic, configurations: &[(String, ModelPolicy)], baselines: bool) -> Self {
+    /// The planner under each configuration, by name; with `baselines` also other autoscalers and what was possible. `begins` hears of each
+    /// part before it begins.
+    pub fn of(
+        world: &World<'_>,
+        trace: Traffic,
+        configurations: &[(String, ModelPolicy)],
+        baselines: bool,
+        begins: &mut dyn FnMut(&Part<'_>),
+    ) -> Self {
+        let mut parts = Parts { number: 0, of: parts(configurations.len(), baselines), begins };
         let play = |(name, policy): &(String, ModelPolicy)| {
+            parts.begin(name);
             let scenario = Scenario { tick: policy.scrape_interval, ..world.scenario.clone() };
             run(&scenario, &mut Planner::new(name, policy))
         };
@@ -131,10 +140,14 @@ impl Comparison {
             hindsight: None,
         };
         if baselines {
+            parts.begin("the largest fleet");
             let goal = goal(scenario, &world.search);
-            comparison.baselines = autoscalers(world, goal);
-            let known: Vec<&Outcome> = comparison.configurations.iter().chain(&comparison.baselines).collect();
-            comparison.hindsight = hindsight(scenario, &world.search, goal, &known, &Effort::default());
+            comparison.baselines = autoscalers(world, goal.unwrap_or(Ratio(GOAL)), &mut parts);
+            if let Some(goal) = goal {
+                parts.begin("the search for the cheapest plan, the longest part");
+                let known: Vec<&Outcome> = comparison.configurations.iter().chain(&comparison.baselines).collect();
+                comparison.hindsight = hindsight(scenario, &world.search, goal, &known, &Effort::default());
+            }
         }
         comparison
     }
@@ -146,8 +159,43 @@ impl Comparison {
     }
 }
 
-/// Each autoscaler with its usual setting and with the best of some, chosen on the very trace.
-fn autoscalers(world: &World<'_>, goal: Ratio) -> Vec<Outcome> {
+/// A part of a comparison: a run, or the search for the cheapest plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// From 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// What is played.
+    pub what: &'a str,
+}
+
+struct Parts<'a> {
+    number: usize,
+    of: usize,
+    begins: &'a mut dyn FnMut(&Part<'_>),
+}
+
+impl Parts<'_> {
+    fn begin(&mut self, what: &str) {
+        self.number += 1;
+        (self.begins)(&Part { number: self.number, of: self.of, what });
+    }
+
+    fn run(&mut self, scenario: &Scenario<'_>, mut policy: impl Policy) -> Outcome {
+        self.begin(&policy.name());
+        run(scenario, &mut policy)
+    }
+}
+
+/// Beside the configurations: the largest fleet, two autoscalers with all their settings, the search.
+fn parts(configurations: usize, baselines: bool) -> usize {
+    let settings = 1 + QUEUE_TARGETS.len() + 1 + SHARES.len() * SHARES.len();
+    configurations + if baselines { 1 + settings + 1 } else { 0 }
+}
+
+/// Each autoscaler with its usual setting and with the best of that and some others, chosen on the very trace.
+fn autoscalers(world: &World<'_>, goal: Ratio, parts: &mut Parts<'_>) -> Vec<Outcome> {
     let scenario = &world.scenario;
     let hpa = |target: f64| HpaQueue::new(Requests(target), world.limits.clone());
     let held = per_replica(world.envelope, scenario.ttft, scenario.itl, world.mean);
@@ -159,12 +207,19 @@ fn autoscalers(world: &World<'_>, goal: Ratio) -> Vec<Outcome> {
         Kpa::new(held.iter().map(of).collect(), world.limits.clone())
     };
     let shares = SHARES.into_iter().flat_map(|prefill| SHARES.map(|decode| [prefill, decode]));
-    let tuned = |outcome: Option<Outcome>| outcome.map(|outcome| Outcome { policy: format!("tuned {}", outcome.policy), ..outcome });
-    let rows = [
-        Some(run(scenario, &mut hpa(QUEUE_TARGET))),
-        tuned(best_of(scenario, QUEUE_TARGETS.map(hpa), goal)),
-        Some(run(scenario, &mut kpa([UTILISATION; 2]))),
-        tuned(best_of(scenario, shares.map(kpa), goal)),
-    ];
-    rows.into_iter().flatten().collect()
+    let mut rows = Vec::new();
+    let usual = parts.run(scenario, hpa(QUEUE_TARGET));
+    let others: Vec<Outcome> = QUEUE_TARGETS.into_iter().map(|target| parts.run(scenario, hpa(target))).collect();
+    rows.extend(with_tuned(usual, others, goal));
+    let usual = parts.run(scenario, kpa([UTILISATION; 2]));
+    let others: Vec<Outcome> = shares.map(|shares| parts.run(scenario, kpa(shares))).collect();
+    rows.extend(with_tuned(usual, others, goal));
+    rows
+}
+
+/// The usual setting, then the best of all, which is never worse.
+fn with_tuned(usual: Outcome, others: Vec<Outcome>, goal: Ratio) -> impl Iterator<Item = Outcome> {
+    let best = best_of(std::iter::once(usual.clone()).chain(others), goal);
+    let tuned = best.map(|best| Outcome { policy: format!("tuned {}", best.policy), chosen_in_hindsight: true, ..best });
+    std::iter::once(usual).chain(tuned)
 }

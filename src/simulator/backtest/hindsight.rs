@@ -7,7 +7,8 @@
 //! | causal | the same plan, late by start-up and one tick: who asks for a replica when the need is there |
 //!
 //! Where even the largest counts miss the goal, because of prompts that take too long on an idle replica, all are held to that share of what
-//! the largest counts attain: otherwise there would be nothing to compare with.
+//! the largest counts attain: otherwise there would be nothing to compare with. Where those attain nothing there is no goal, and nothing
+//! is looked for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +25,9 @@ use crate::units::{Ratio, Replicas, Role};
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Most intervals: more take the search longer than they save.
 const MOST_INTERVALS: u32 = 240;
+
+/// The name of the cheapest plan known.
+const CLAIRVOYANT: &str = "clairvoyant";
 
 /// What was possible on a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,11 +51,12 @@ impl Hindsight {
     }
 }
 
-/// The attainment to ask for, when no role may have more than its limits allow.
-pub fn goal(scenario: &Scenario<'_>, limits: &BTreeMap<Role, Limits>) -> Ratio {
+/// The attainment to ask for, when no role may have more than its limits allow. `None` if even so no request meets the objectives.
+pub fn goal(scenario: &Scenario<'_>, limits: &BTreeMap<Role, Limits>) -> Option<Ratio> {
     let most: BTreeMap<Role, Replicas> = limits.iter().map(|(&role, limits)| (role, limits.max())).collect();
     let largest = run(&scenario.starting_with(&most), &mut Static(most));
-    if largest.meets_goal() { Ratio(GOAL) } else { Ratio(GOAL * largest.attainment.get()) }
+    let goal = if largest.meets_goal() { GOAL } else { GOAL * largest.attainment.get() };
+    (largest.within > 0).then_some(Ratio(goal))
 }
 
 /// Looks for the cheapest plans. `known` are outcomes on the same scenario, from whose counts the search starts as well. `None` if no
@@ -66,21 +71,38 @@ pub fn hindsight(
     let task = task(scenario, limits, goal);
     let enough: Vec<&&Outcome> = known.iter().filter(|outcome| outcome.attainment >= goal).collect();
     let followed: Vec<Plan> = enough.iter().map(|outcome| followed(outcome, scenario.tick)).collect();
+    // A policy of another tick is followed on that.
+    let ticks = enough.iter().map(|outcome| tick_of(outcome).unwrap_or(scenario.tick));
+    let ticks: Vec<Duration> = std::iter::once(scenario.tick).chain(ticks).collect();
     let solution = task.solve_from(effort, &followed)?;
-    let play = |name: &str, plan: &Plan| {
+    let play = |name: &str, plan: &Plan, tick: Duration| {
         let first = plan.counts.keys().map(|&role| (role, plan.target(role, Duration::ZERO))).collect();
-        run(&scenario.starting_with(&first), &mut Scheduled { name: name.to_owned(), plan: plan.clone() })
+        let scenario = Scenario { tick, ..scenario.starting_with(&first) };
+        let outcome = run(&scenario, &mut Scheduled { name: name.to_owned(), plan: plan.clone() });
+        Outcome { chosen_in_hindsight: true, ..outcome }
     };
     // The search changes counts on its own grid only, so that a policy may be cheaper still.
-    let plans = std::iter::once(solution.plan).chain(followed);
-    let played = plans.map(|plan| (play("clairvoyant", &plan), plan)).filter(|(outcome, _)| outcome.attainment >= goal);
-    let (clairvoyant, plan) = played.min_by(|(one, _), (other, _)| one.gpu_hours.total_cmp(&other.gpu_hours))?;
+    let plans = std::iter::once(solution.plan).chain(followed).zip(ticks);
+    let played = plans.map(|(plan, tick)| (play(CLAIRVOYANT, &plan, tick), plan, tick));
+    let played = played.filter(|(outcome, ..)| outcome.attainment >= goal);
+    let (mut clairvoyant, mut plan, tick) = played.min_by(|(one, ..), (other, ..)| one.gpu_hours.total_cmp(&other.gpu_hours))?;
+    let late = |plan: &Plan| {
+        let plan = plan.delayed(scenario.fleet.startup + tick);
+        (play("clairvoyant, late", &plan, tick), plan)
+    };
+    let (mut causal, mut delayed) = late(&plan);
+    // A load that falls is served by a late plan as well, and it may be cheaper: then it is what was possible. Each turn saves something, and
+    // a plan that is late by the whole trace is a constant.
+    while causal.attainment >= goal && causal.gpu_hours < clairvoyant.gpu_hours {
+        (clairvoyant, plan) = (Outcome { policy: CLAIRVOYANT.to_owned(), ..causal }, delayed);
+        (causal, delayed) = late(&plan);
+    }
     let counts: Vec<String> =
         solution.constant.counts.keys().map(|&role| solution.constant.target(role, Duration::ZERO).to_string()).collect();
     Some(Hindsight {
         goal,
-        constant: play(&format!("best static {}", counts.join("+")), &solution.constant),
-        causal: play("clairvoyant, late", &plan.delayed(scenario.fleet.startup + scenario.tick)),
+        constant: play(&format!("best static {}", counts.join("+")), &solution.constant, scenario.tick),
+        causal,
         clairvoyant,
         lower_bound_gpu_hours: task.fluid_lower_bound().as_secs_f64() / 3600.0,
     })
@@ -111,8 +133,14 @@ fn interval(scenario: &Scenario<'_>) -> Duration {
     tick.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
 }
 
-/// The counts that a policy asked for.
+/// `None` if the tick is no span of time, which no run gives.
+fn tick_of(outcome: &Outcome) -> Option<Duration> {
+    Duration::try_from_secs_f64(outcome.tick.get()).ok().filter(|tick| !tick.is_zero())
+}
+
+/// The counts that a policy asked for; `tick` is for an outcome that has none.
 fn followed(outcome: &Outcome, tick: Duration) -> Plan {
+    let tick = tick_of(outcome).unwrap_or(tick);
     let mut counts: BTreeMap<Role, Vec<Replicas>> = BTreeMap::new();
     for point in &outcome.series {
         for (&role, replicas) in &point.replicas {

@@ -11,7 +11,7 @@ use crate::simulator::fleet::{Finished, Fleet};
 use crate::units::{Ratio, Replicas, RequestsPerSecond, Role, Seconds};
 
 /// What is judged at a time.
-const WINDOW: Duration = Duration::from_secs(60);
+pub(super) const WINDOW: Duration = Duration::from_secs(60);
 /// A change back after longer than this follows the load.
 const REVERSAL: Duration = Duration::from_secs(600);
 
@@ -36,8 +36,6 @@ pub(super) struct Judge<'a> {
     scenario: &'a Scenario<'a>,
     windows: Vec<Window>,
     refused: u64,
-    /// Whether the warm-up is over.
-    judging: bool,
     ttft: Vec<f64>,
     itl: Vec<f64>,
     moves: BTreeMap<Role, Moves>,
@@ -65,27 +63,26 @@ impl<'a> Judge<'a> {
         };
         let moves = fleet.roles().map(moves).collect();
         let (ttft, itl) = (Vec::new(), Vec::new());
-        let judging = scenario.warm_up.is_zero();
-        Self { scenario, windows, refused, judging, ttft, itl, moves, seen: (Duration::ZERO, 0), decisions: Vec::new(), series: Vec::new() }
+        Self { scenario, windows, refused, ttft, itl, moves, seen: (Duration::ZERO, 0), decisions: Vec::new(), series: Vec::new() }
+    }
+
+    /// Notes that the warm-up ends: what was paid until now and how counts moved is not judged, what is held now is.
+    pub fn begin(&mut self, fleet: &Fleet) {
+        for (&role, moves) in &mut self.moves {
+            moves.unpaid = fleet.replica_time(role);
+            let held = Replicas(fleet.ready(role).0 + fleet.starting(role).0 + fleet.draining(role).0);
+            moves.scaling = Scaling { peak: held, ..Scaling::default() };
+        }
     }
 
     /// Notes a tick: what ended in it, and the fleet after the answer.
     pub fn tick(&mut self, now: Duration, fleet: &Fleet, finished: &[Finished], answer: &Answer) {
         self.take(finished);
-        let begins = !self.judging && now >= self.scenario.warm_up;
-        self.judging |= begins;
         let mut replicas = BTreeMap::new();
         for (&role, moves) in &mut self.moves {
             let ready = fleet.ready(role);
             let target = Replicas(ready.0 + fleet.starting(role).0);
             moves.note(now, target, Replicas(target.0 + fleet.draining(role).0));
-            if begins {
-                moves.unpaid = fleet.replica_time(role);
-            }
-            if begins || !self.judging {
-                // Moves count from the next tick on.
-                moves.scaling = Scaling { peak: target, ..Scaling::default() };
-            }
             replicas.insert(role, Counts { recommended: target, ready });
         }
         self.decide(now, &replicas, answer);
@@ -161,6 +158,8 @@ impl<'a> Judge<'a> {
             roles,
             violation: violation.into(),
             longest_violation: longest_violation.into(),
+            chosen_in_hindsight: false,
+            tick: self.scenario.tick.max(super::SHORTEST_TICK).into(),
             decisions: self.decisions,
             series: self.series,
         }

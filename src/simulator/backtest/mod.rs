@@ -55,6 +55,9 @@ pub const GRACE: Duration = Duration::from_secs(300);
 /// Shorter ticks are taken as this, so that time goes on.
 const SHORTEST_TICK: Duration = Duration::from_millis(1);
 
+/// Ticks of a run at most, and windows: each leaves a point of some 300 bytes, so that one outcome stays below half a gigabyte.
+pub const MOST_TICKS: u64 = 1_000_000;
+
 /// A load and the servers under it: all that does not depend on the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario<'a> {
@@ -77,6 +80,11 @@ pub struct Scenario<'a> {
 }
 
 impl Scenario<'_> {
+    /// The longest trace that may be played with this tick.
+    pub fn longest(tick: Duration) -> Duration {
+        tick.clamp(SHORTEST_TICK, judge::WINDOW).saturating_mul(u32::try_from(MOST_TICKS).unwrap_or(u32::MAX))
+    }
+
     /// The same with other counts at the start. Roles that are not listed, or that the fleet does not have, change nothing.
     #[must_use]
     pub fn starting_with(&self, counts: &BTreeMap<Role, Replicas>) -> Self {
@@ -117,8 +125,14 @@ pub fn run(scenario: &Scenario<'_>, policy: &mut dyn Policy) -> Outcome {
     let mut simulation = Simulation::new(Fleet::new(scenario.fleet), scenario.requests.iter().copied());
     let mut judge = Judge::new(scenario, &simulation.fleet);
     let tick = scenario.tick.max(SHORTEST_TICK);
+    let mut warm_up = Some(scenario.warm_up.min(scenario.length));
     let mut now = Duration::ZERO;
     while now < scenario.length {
+        // The judgement begins at the same moment for every policy, whatever its tick.
+        if let Some(end) = warm_up.take_if(|end| *end <= now) {
+            simulation.advance_to(end);
+            judge.begin(&simulation.fleet);
+        }
         simulation.advance_to(now);
         let answer = policy.targets(&View::of(&simulation.fleet));
         let finished = simulation.fleet.take_finished();
@@ -127,6 +141,10 @@ pub fn run(scenario: &Scenario<'_>, policy: &mut dyn Policy) -> Outcome {
         }
         judge.tick(now, &simulation.fleet, &finished, &answer);
         now += tick;
+    }
+    if let Some(end) = warm_up {
+        simulation.advance_to(end);
+        judge.begin(&simulation.fleet);
     }
     simulation.advance_to(scenario.length);
     judge.paid(&simulation.fleet);

@@ -39,6 +39,10 @@ pub struct Outcome {
     pub violation: Seconds,
     /// The longest time without a good window between bad ones. A window without requests is good.
     pub longest_violation: Seconds,
+    /// Whether its settings were chosen on the very trace, as no operator could.
+    pub chosen_in_hindsight: bool,
+    /// Time between two points of the series.
+    pub tick: Seconds,
     /// The counts at the start, and each change of a count or of the planner's reason.
     pub decisions: Vec<Decision>,
     /// One point a tick, from the start on.

@@ -129,10 +129,13 @@ fn the_warm_up_is_played_and_not_judged() {
     assert_eq!((&all.series, &all.decisions), (&rest.series, &rest.decisions));
     assert!(rest.attainment > all.attainment && rest.violation.get() <= 600.0, "{:?} {:?}", all.attainment, rest.attainment);
     assert!(rest.gpu_hours < all.gpu_hours && rest.hours == all.hours / 2.0);
-    // Ten minutes of six replicas.
+    // Ten minutes of six replicas, however the ticks lie.
     let counts = counts(4, 2);
-    let still = run(&late.starting_with(&counts), &mut Static(counts));
-    assert!((still.gpu_hours - 1.0).abs() < 1e-9, "{}", still.gpu_hours);
+    for tick in [5.0, 7.0, 60.0, 601.0, 5000.0] {
+        let still = Scenario { tick: Duration::from_secs_f64(tick), ..late.starting_with(&counts) };
+        let still = run(&still, &mut Static(counts.clone()));
+        assert!((still.gpu_hours - 1.0).abs() < 1e-9, "{} at {tick}", still.gpu_hours);
+    }
 }
 
 #[test]
@@ -191,7 +194,7 @@ const EFFORT: Effort = Effort { simulations: 20, restarts: 0, seed: 0 };
 fn the_best_constant_counts_meet_the_goal_and_one_replica_less_does_not() {
     let trace = trace("steady?rate=8&duration=6m&isl=1500&isl_cv=0.3&osl=110&osl_cv=0.4");
     let scenario = scenario_of(&trace);
-    let goal = hindsight::goal(&scenario, &most(8, 8));
+    let goal = hindsight::goal(&scenario, &most(8, 8)).unwrap();
     let best = hindsight::hindsight(&scenario, &most(8, 8), goal, &[], &EFFORT).unwrap().constant;
     assert!(goal == Ratio(GOAL) && best.meets_goal());
     let of = |role| best.series[0].replicas[&role].ready.0;
@@ -210,7 +213,7 @@ fn where_long_prompts_forbid_the_goal_the_best_constant_counts_attain_nearly_wha
     assert!(beyond > 20 && beyond.abs_diff(long) <= 1, "{beyond} {long}");
     let largest = constant(&scenario, 10, 8);
     assert!(largest.offered - largest.within >= beyond && !largest.meets_goal());
-    let goal = hindsight::goal(&scenario, &most(10, 8));
+    let goal = hindsight::goal(&scenario, &most(10, 8)).unwrap();
     let best = hindsight::hindsight(&scenario, &most(10, 8), goal, &[], &EFFORT).unwrap().constant;
     assert!(best.attainment >= goal && goal.get() < GOAL);
     assert!(best.gpu_hours < largest.gpu_hours);
@@ -220,7 +223,7 @@ fn where_long_prompts_forbid_the_goal_the_best_constant_counts_attain_nearly_wha
 fn the_clairvoyant_plan_is_cheapest_and_who_is_late_attains_less() {
     let trace = trace("step?low=2&high=14&at=4m&until=8m&duration=12m&isl=1500&isl_cv=0.3&osl=110");
     let scenario = scenario_of(&trace);
-    let goal = hindsight::goal(&scenario, &most(20, 20));
+    let goal = hindsight::goal(&scenario, &most(20, 20)).unwrap();
     // Dearer than it must be, and yet cheaper than all that a search without effort finds.
     let ahead = clairvoyant::Plan {
         interval: Duration::from_secs(5),
@@ -286,9 +289,50 @@ fn the_best_setting_is_the_cheapest_that_attains_the_goal_else_the_one_that_atta
     let scenario = scenario_of(&trace);
     let small = || [counts(1, 1), counts(1, 4)].map(Static);
     let large = || [counts(12, 12), counts(6, 6), counts(1, 1), counts(9, 9)].map(Static);
-    let best = |candidates: Vec<Static>| best_of(&scenario, candidates, Ratio(GOAL)).unwrap();
+    let play = |candidates: Vec<Static>| candidates.into_iter().map(|mut policy| run(&scenario, &mut policy)).collect::<Vec<_>>();
+    let best = |candidates: Vec<Static>| best_of(play(candidates), Ratio(GOAL)).unwrap();
     assert_eq!(best(large().into()).policy, "static 6+6");
     let outcomes = small().map(|mut policy| run(&scenario, &mut policy).attainment);
     assert_eq!(best(small().into()).attainment, if outcomes[1] > outcomes[0] { outcomes[1] } else { outcomes[0] });
-    assert!(best_of(&scenario, Vec::<Static>::new(), Ratio(GOAL)).is_none());
+    assert!(best_of(Vec::new(), Ratio(GOAL)).is_none());
+    // None of two that meet nothing is better, but one is cheaper.
+    let hopeless = Scenario { ttft: Seconds(1e-6), ..scenario.clone() };
+    let outcomes = [counts(4, 4), counts(2, 2)].map(|counts| run(&hopeless, &mut Static(counts)));
+    assert_eq!(best_of(outcomes, Ratio(GOAL)).unwrap().policy, "static 2+2");
+    assert_eq!(hindsight::goal(&hopeless, &most(4, 4)), None, "what cannot be met is no goal");
+}
+
+#[test]
+fn a_plan_of_another_tick_is_followed_on_that() {
+    let trace = trace("step?low=2&high=10&at=3m&until=6m&duration=9m&isl=1500&isl_cv=0.3&osl=110");
+    let scenario = scenario_of(&trace);
+    let goal = hindsight::goal(&scenario, &most(20, 20)).unwrap();
+    let plan = clairvoyant::Plan {
+        interval: Duration::from_secs(7),
+        delay: Duration::ZERO,
+        counts: [Role::Prefill, Role::Decode]
+            .map(|role| (role, (0..78).map(|tick| Replicas(if (18..70).contains(&tick) { 8 } else { 3 })).collect()))
+            .into(),
+    };
+    let other = Scenario { tick: Duration::from_secs(7), ..scenario.starting_with(&counts(3, 3)) };
+    let shown = run(&other, &mut Scheduled { name: "other".to_owned(), plan });
+    assert!(shown.attainment >= goal && shown.tick == Seconds(7.0), "{:?}", shown.attainment);
+    let none = Effort { simulations: 0, restarts: 0, seed: 0 };
+    let told = hindsight::hindsight(&scenario, &most(20, 20), goal, &[&shown], &none).unwrap();
+    assert!(told.clairvoyant.gpu_hours <= shown.gpu_hours, "{} {}", told.clairvoyant.gpu_hours, shown.gpu_hours);
+    assert!(told.causal.attainment < goal || told.causal.gpu_hours >= told.clairvoyant.gpu_hours);
+}
+
+#[test]
+fn replicas_that_drain_when_the_judgement_begins_belong_to_the_peak() {
+    let trace = steady();
+    let plan = clairvoyant::Plan {
+        interval: Duration::from_secs(60),
+        delay: Duration::ZERO,
+        counts: [Role::Prefill, Role::Decode].map(|role| (role, vec![Replicas(12), Replicas(6)])).into(),
+    };
+    let scenario = Scenario { warm_up: Duration::from_secs(61), ..scenario_of(&trace).starting_with(&counts(12, 12)) };
+    let outcome = run(&scenario, &mut Scheduled { name: "falls".to_owned(), plan });
+    let decode = outcome.roles[&Role::Decode];
+    assert!(decode.peak > Replicas(6) && decode.downs == 0, "{decode:?}");
 }

@@ -92,11 +92,8 @@ impl<'a> World<'a> {
             routers: NonZeroUsize::MIN,
             seed: settings.seed,
         };
-        // A whole number of ticks, so that all begin to be judged at the same moment.
-        let ticks = settings.warm_up.as_nanos().div_ceil(policy.scrape_interval.as_nanos().max(1));
-        let warm_up = policy.scrape_interval.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX));
-        let scenario =
-            Scenario { requests: &trace.requests, length: trace.length, warm_up, fleet, gpus, ttft, itl, tick: policy.scrape_interval };
+        let (length, warm_up, tick) = (trace.length, settings.warm_up, policy.scrape_interval);
+        let scenario = Scenario { requests: &trace.requests, length, warm_up, fleet, gpus, ttft, itl, tick };
         Some(Self { scenario, envelope, fit, mean, limits, search })
     }
 }

@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use super::lines;
-use super::problem::{Fault, Problem, Problems};
+use super::problem::{Fault, MOST_PROBLEMS, Problem, Problems};
 
 /// A column that a reader wants.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl<'a, const N: usize> Row<'a, N> {
 /// Gives every line after the header to `each`, with its number, and gathers what `each` finds wrong.
 ///
 /// # Errors
-/// All problems. If the header lacks a column, no line is read.
+/// All problems, or as many as are kept. If the header lacks a column, no line is read.
 pub(super) fn read<'a, const N: usize>(
     text: &'a str,
     columns: &'a [Column; N],
@@ -80,6 +80,9 @@ pub(super) fn read<'a, const N: usize>(
             None => each(number, &Row { columns, fields }).err().unwrap_or_default(),
         };
         problems.extend(faults.into_iter().map(|fault| Problem::line(number, fault)));
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
     }
     Problems::unless(problems, ())
 }

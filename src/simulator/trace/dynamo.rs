@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::mooncake::{MILLISECONDS, nanos, zero};
-use super::problem::{Fault, Problem, Problems};
+use super::problem::{Fault, MOST_PROBLEMS, Problem, Problems};
 use super::{Prefixes, Trace, lines};
 use crate::simulator::workload::Request;
 
@@ -120,6 +120,9 @@ pub(super) fn read(text: &str) -> Result<Trace, Problems> {
     let mut reader = Reader::default();
     let mut problems = Vec::new();
     for (number, line) in lines::filled(text) {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
         let added = ended(line).and_then(|ended| ended.map_or(Ok(()), |ended| reader.add(ended)));
         problems.extend(added.err().map(|fault| Problem::line(number, fault)));
     }

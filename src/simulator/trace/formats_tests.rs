@@ -177,7 +177,7 @@ fn dynamo_names_every_bad_line() {
 
 #[test]
 fn rates_give_their_counts_lengths_and_regularity() {
-    let text = "t,rate_per_s,isl,osl,cv\n600,10,1000,100,1\n1200,2,4000,50,0\n1800,20,1000,100,2\n";
+    let text = "t,rate_per_s,isl,osl,cv\n600,10,1000,100,1\n1200,2,4000,50,0\n1800,20,1000,100,2\n2400,99,1,1,1\n";
     assert_eq!(Format::of(text), Some(Format::Rates));
     let trace = good(text);
     assert_eq!(trace.length, Duration::from_secs(1800));
@@ -196,7 +196,7 @@ fn rates_give_their_counts_lengths_and_regularity() {
 
 #[test]
 fn rates_spread_lengths_only_as_told() {
-    let text = "t,rate_per_s,isl,osl,isl_cv,osl_cv\n0,10,1000,100,0,0\n10,10,900,90,0,0\n";
+    let text = "t,rate_per_s,isl,osl,isl_cv,osl_cv\n0,10,1000,100,0,0\n10,10,900,90,0,0\n20,99,1,1,0,0\n";
     assert!(
         good(text)
             .requests
@@ -218,9 +218,31 @@ fn rates_name_every_bad_line() {
 fn problems_of_a_bad_file_fill_no_screen() {
     let text = format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{}", "x,1,1\n".repeat(500));
     let problems = read(&text, &Generation::default()).unwrap_err();
-    assert_eq!(problems.iter().count(), 500);
-    assert!(problems.to_string().ends_with("\nand 480 more"));
+    assert_eq!(problems.iter().count(), 300, "then nobody reads on");
+    assert!(problems.to_string().ends_with("\nand 280 more"));
     assert_eq!(problems.to_string().lines().count(), 21);
+}
+
+#[test]
+fn a_message_shows_the_beginning_of_a_long_field_and_no_long_number() {
+    let long = "x".repeat(5_000_000);
+    for text in [
+        format!("TIMESTAMP,ContextTokens,GeneratedTokens\n{long},1,1\n"),
+        format!("{{\"timestamp\":1,\"input_length\":\"{long}\",\"output_length\":1}}"),
+        format!("{{\"schema\":\"{long}\",\"event_type\":\"a\"}}"),
+    ] {
+        let message = read(&text, &Generation::default()).unwrap_err().to_string();
+        assert!(message.len() < 300 && message.contains("xxx..."), "{} {}", message.len(), &message[..200.min(message.len())]);
+    }
+    let expected = Requests(1e300);
+    assert_eq!(Fault::TooMany { expected }.to_string(), "1.0e300 requests expected: at most 30000000 can be held");
+}
+
+#[test]
+fn a_number_that_is_too_large_does_not_hide_the_format() {
+    let text = "{\"timestamp\":1e400,\"input_length\":1,\"output_length\":1}";
+    assert_eq!(Format::of(text), Some(Format::Mooncake));
+    assert_eq!(shown(text), ["line 1: unusable row: number out of range at column 18"]);
 }
 
 proptest::proptest! {

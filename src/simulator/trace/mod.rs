@@ -5,7 +5,7 @@
 //! | format | recognised by | one line is |
 //! |---|---|---|
 //! | Azure | columns `TIMESTAMP`, `ContextTokens`, `GeneratedTokens` | a request |
-//! | rates | columns `t`, `rate_per_s`, `isl`, `osl` | an interval of constant rate |
+//! | rates | columns `t`, `rate_per_s`, `isl`, `osl` | from when a rate holds |
 //! | Mooncake | JSON with `timestamp`, `input_length`, `output_length` | a request |
 //! | Dynamo | JSON with `schema` or `event` | an event; ends of requests count |
 //!
@@ -32,6 +32,7 @@ pub mod shape;
 #[cfg(test)]
 mod formats_tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -179,12 +180,12 @@ impl Format {
     pub fn of(text: &str) -> Option<Self> {
         let (_, first) = lines::filled(text).next()?;
         if first.trim_start().starts_with('{') {
-            // A whole parse of one line is cheap, and names in nested objects do not mislead it.
-            let row: serde_json::Value = serde_json::from_str(first).ok()?;
-            return match (row.get("schema").or(row.get("event")), row.get("input_length")) {
-                (Some(_), _) => Some(Self::Dynamo),
-                (None, Some(_)) => Some(Self::Mooncake),
-                (None, None) => None,
+            // A whole parse of one line is cheap, and names in nested objects do not mislead it. Values are the readers' business.
+            let row: BTreeMap<String, serde::de::IgnoredAny> = serde_json::from_str(first).ok()?;
+            return match (row.contains_key("schema") || row.contains_key("event"), row.contains_key("input_length")) {
+                (true, _) => Some(Self::Dynamo),
+                (false, true) => Some(Self::Mooncake),
+                (false, false) => None,
             };
         }
         let has = |name: &str| first.split(',').any(|column| column.trim().eq_ignore_ascii_case(name));
@@ -228,7 +229,7 @@ impl Default for Generation {
 /// The trace in a text whose format its first line tells.
 ///
 /// # Errors
-/// All problems, in the order of the text.
+/// All problems, in the order of the text, or the first some hundred.
 pub fn read(text: &str, generation: &Generation) -> Result<Trace, Problems> {
     match Format::of(text) {
         Some(format) => read_as(format, text, generation),
@@ -240,7 +241,7 @@ pub fn read(text: &str, generation: &Generation) -> Result<Trace, Problems> {
 /// The trace in a text of a known format.
 ///
 /// # Errors
-/// All problems, in the order of the text.
+/// All problems, in the order of the text, or the first some hundred.
 pub fn read_as(format: Format, text: &str, generation: &Generation) -> Result<Trace, Problems> {
     let trace = match format {
         Format::Azure => azure::read(text),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::problem::{Fault, Problem, Problems};
+use super::problem::{Fault, MOST_PROBLEMS, Problem, Problems};
 use super::{Prefixes, Trace, lines};
 use crate::simulator::workload::Request;
 
@@ -62,6 +62,9 @@ pub(super) fn read(text: &str) -> Result<Trace, Problems> {
     let mut rows = Vec::new();
     let mut problems = Vec::new();
     for (number, line) in lines::filled(text) {
+        if problems.len() >= MOST_PROBLEMS {
+            break;
+        }
         let row: Row = match serde_json::from_str(line) {
             Ok(row) => row,
             Err(error) => {

@@ -85,6 +85,20 @@ pub enum Fault {
     },
 }
 
+/// Problems that are kept; a file that is bad throughout has no more to say.
+pub(super) const MOST_PROBLEMS: usize = 300;
+
+/// Characters of a foreign text that a message shows.
+const SHOWN: usize = 120;
+
+/// The beginning of a text that may be of any length.
+fn brief(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -95,18 +109,23 @@ impl fmt::Display for Fault {
             ),
             Self::NoColumn { column } => write!(f, "the header has no column {column}"),
             Self::NoField { column } => write!(f, "the line ends before column {column}"),
-            Self::Value { name: "", found, expected } => write!(f, "expected {expected}, got {found:?}"),
-            Self::Value { name, found, expected } => write!(f, "{name}: expected {expected}, got {found:?}"),
-            Self::Row { reason } => write!(f, "unusable row: {reason}"),
+            Self::Value { name: "", found, expected } => write!(f, "expected {expected}, got {:?}", brief(found)),
+            Self::Value { name, found, expected } => write!(f, "{name}: expected {expected}, got {:?}", brief(found)),
+            Self::Row { reason } => write!(f, "unusable row: {}", brief(reason)),
             Self::TimeDoesNotGrow => f.write_str("t: expected a time after that of the row before"),
             Self::NoEnd => f.write_str("one row of rates has no end: expected a further row that says when its interval ends"),
             Self::BlockSize { first, found } => write!(f, "blocks of {found} tokens: expected {first} as in the rows before"),
-            Self::UnknownShape { found } => write!(f, "unknown shape {found:?}: expected one of {}", super::shape::NAMES.join(", ")),
-            Self::NotAPair { found } => write!(f, "expected name=value, got {found:?}"),
+            Self::UnknownShape { found } => {
+                write!(f, "unknown shape {:?}: expected one of {}", brief(found), super::shape::NAMES.join(", "))
+            }
+            Self::NotAPair { found } => write!(f, "expected name=value, got {:?}", brief(found)),
             Self::UnknownParameter { known } => write!(f, "unknown parameter: expected one of {}", known.join(", ")),
             Self::Repeated => f.write_str("given twice: expected one value"),
             Self::Missing => f.write_str("missing: expected a value, since there is no default"),
-            Self::TooMany { expected } => write!(f, "{:.0} requests expected: at most {MOST_REQUESTS} can be held", expected.get()),
+            Self::TooMany { expected } if expected.get() < 1e15 => {
+                write!(f, "{:.0} requests expected: at most {MOST_REQUESTS} can be held", expected.get())
+            }
+            Self::TooMany { expected } => write!(f, "{:.1e} requests expected: at most {MOST_REQUESTS} can be held", expected.get()),
         }
     }
 }
@@ -139,7 +158,7 @@ impl fmt::Display for Problem {
         match &self.place {
             Place::Whole => self.fault.fmt(f),
             Place::Line(line) => write!(f, "line {line}: {}", self.fault),
-            Place::Parameter(name) => write!(f, "parameter {name}: {}", self.fault),
+            Place::Parameter(name) => write!(f, "parameter {}: {}", brief(name).escape_debug(), self.fault),
         }
     }
 }

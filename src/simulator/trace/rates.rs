@@ -1,8 +1,8 @@
 //! Which curve does a table of rates describe?
 //!
 //! A row says from when (`t`, seconds) what rate (`rate_per_s`) and which mean lengths (`isl`, `osl`) hold, until the next row. The last row
-//! holds as long as the row before it did; a last row with rate 0 thus merely adds a pause. Optional columns: `cv`, variation of the gaps
-//! between arrivals (1 without it, a Poisson process); `isl_cv` and `osl_cv`, spread of the lengths. The first `t` is where time begins.
+//! only says when the one before it ends. Optional columns: `cv`, variation of the gaps between arrivals (1 without it, a Poisson process);
+//! `isl_cv` and `osl_cv`, spread of the lengths (1 and 0.8 without them). The first `t` is where time begins.
 
 use std::time::Duration;
 
@@ -69,10 +69,10 @@ pub(super) fn read(text: &str, generation: &Generation) -> Result<Curve, Problem
         pieces.push(piece);
         Ok(())
     })?;
-    match pieces.as_mut_slice() {
-        [] => return Err(Problem::whole(Fault::Empty).into()),
-        [_] => return Err(Problem::whole(Fault::NoEnd).into()),
-        [.., before, last] => last.length = before.length,
+    // What the last row would begin has no end.
+    match (pieces.pop(), pieces.is_empty()) {
+        (None, _) => Err(Problem::whole(Fault::Empty).into()),
+        (Some(_), true) => Err(Problem::whole(Fault::NoEnd).into()),
+        (Some(_), false) => Ok(Curve { pieces }),
     }
-    Ok(Curve { pieces })
 }

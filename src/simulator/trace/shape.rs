@@ -1,6 +1,6 @@
 //! Which curve does a shape such as `shape:step?low=2&high=16&at=600s` name?
 //!
-//! Rates are requests a second; spans are written as `90s`, `10m` or `1h 30m`. "Needed" parameters have no default.
+//! Rates are requests a second; spans are written as `90s`, `10m` or `1h 30m`, and a bare number is seconds. "Needed" parameters have no default.
 //!
 //! | shape | parameters | the rate |
 //! |---|---|---|
@@ -35,8 +35,8 @@ pub(super) const MOST_RATE: f64 = 1e6;
 pub(super) const MOST_TOKENS: f64 = 1e7;
 /// Highest variation.
 pub(super) const MOST_VARIATION: f64 = 100.0;
-/// Longest span: ten years.
-const MOST_SPAN: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Longest span: ten years, leap days included.
+const MOST_SPAN: Duration = Duration::from_secs(3653 * 86_400);
 /// Straight pieces of one period of the cosine: quarters of an hour of a day, off by at most 0.0006 of the amplitude.
 const PIECES_OF_A_WAVE: u32 = 96;
 /// Most periods of one shape.
@@ -45,6 +45,14 @@ const MOST_PERIODS: u128 = 10_000;
 /// Lengths around a mean.
 pub(super) fn lengths(mean: Tokens, variation: Ratio) -> Lengths {
     Lengths { mean, variation, min: 1, max: u32::MAX }
+}
+
+/// A span with its unit, or seconds.
+fn span_of(text: &str) -> Option<Duration> {
+    match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => humantime::parse_duration(text).ok(),
+    }
 }
 
 /// What was written after the name of a shape.
@@ -99,24 +107,27 @@ impl<'a> Parameters<'a> {
     }
 
     fn span(&mut self, name: &'static str, default: Option<Duration>) -> Duration {
-        let parse = |text: &str| humantime::parse_duration(text).ok().filter(|span| *span <= MOST_SPAN);
+        let parse = |text: &str| span_of(text).filter(|span| *span <= MOST_SPAN);
         self.read(name, default, "a span such as 90s or 10m, at most ten years", parse)
     }
 
     /// A span above zero.
     fn period(&mut self, name: &'static str, default: Duration) -> Duration {
-        let parse = |text: &str| humantime::parse_duration(text).ok().filter(|span| !span.is_zero() && *span <= MOST_SPAN);
+        let parse = |text: &str| span_of(text).filter(|span| !span.is_zero() && *span <= MOST_SPAN);
         self.read(name, Some(default), "a span above zero such as 90s or 10m, at most ten years", parse)
     }
 
     /// A moment before the end.
     fn moment(&mut self, name: &'static str, default: Option<Duration>, end: Duration) -> Duration {
-        let parse = |text: &str| humantime::parse_duration(text).ok().filter(|at| *at < end);
+        let parse = |text: &str| span_of(text).filter(|at| *at < end);
         self.read(name, default, "a span such as 90s, shorter than the duration", parse)
     }
 
-    /// Complains of a period that recurs too often.
+    /// Complains of a period that recurs too often, if the spans are known.
     fn check_periods(&mut self, name: &'static str, period: Duration, duration: Duration) {
+        if !self.problems.is_empty() {
+            return;
+        }
         if duration.as_nanos() / period.as_nanos().max(1) > MOST_PERIODS {
             let found = humantime::format_duration(period).to_string();
             self.problems
@@ -164,8 +175,9 @@ impl Line {
 fn step(parameters: &mut Parameters<'_>, line: &mut Line) {
     let (low, high) = (parameters.rate("low", None), parameters.rate("high", None));
     let at = parameters.moment("at", None, line.duration);
+    let before = parameters.problems.len();
     let until = parameters.span("until", Some(line.duration));
-    if until <= at {
+    if until <= at && parameters.problems.len() == before {
         let found = humantime::format_duration(until).to_string();
         parameters.problems.push(Problem::parameter("until", Fault::Value { name: "", found, expected: "a span longer than at" }));
     }
@@ -249,8 +261,11 @@ pub fn parse(text: &str) -> Result<Curve, Problems> {
     }
     let spread = Generation::default();
     let mut parameters = Parameters::new(rest);
+    let before = parameters.problems.len();
     let period = if name == "diurnal" { parameters.period("period", Duration::from_secs(86_400)) } else { Duration::from_secs(1800) };
     let duration = parameters.period("duration", period);
+    // Without a usable duration no moment is too late.
+    let duration = if parameters.problems.len() == before { duration } else { MOST_SPAN };
     let input = parameters.tokens("isl", Tokens(1155.0));
     let output = parameters.tokens("osl", Tokens(211.0));
     let input = lengths(input, parameters.variation("isl_cv", spread.input_variation));

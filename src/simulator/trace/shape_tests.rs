@@ -101,5 +101,8 @@ fn every_problem_of_a_shape_is_named() {
         ["parameter on: expected a period that recurs at most 10000 times, got \"2ns\""]
     );
     assert_eq!(shown("shape:diurnal?low=1&high=2&period=0s").len(), 1);
+    assert_eq!(shown("shape:step?low=1&high=2&at=60s&until=20y").len(), 1, "nothing follows from what is wrong");
+    assert_eq!(shown("shape:step?low=1&high=2&at=50m&duration=x").len(), 1);
+    assert_eq!(curve("shape:step?low=1&high=2&at=60&duration=10y").length(), Duration::from_secs(315_576_000), "a bare number is seconds");
     assert!(Trace::following(&curve("shape:steady?rate=1000000"), 0).is_err());
 }
