@@ -6,7 +6,9 @@
 
 TESTBED is a folder with up.sh, down.sh, scale.sh and load.py, which start the front end, its workers and the load. For an aggregated and a
 disaggregated fleet it runs the exporter with windows of 20 s, plays a minute of load while workers are added and removed, adds up the
-exporter's windows, and compares: requests and tokens exactly, TTFT within 3 ms + 2 %, ITL within 2 %. Exits with 1 if anything differs.
+exporter's windows, and compares: requests and output tokens exactly, TTFT within 3 ms + 2 %, ITL within 2 %. A front end counts prompts at
+their first token and requests at their end, so that prompt tokens are compared over the whole run, by `plan` from the pages before and after.
+Exits with 1 if anything differs.
 """
 import json
 import os
@@ -77,6 +79,20 @@ class Windows:
             time.sleep(0.5)
 
 
+def page(run, path):
+    with open(f"{run}/sd/frontend.json") as file:
+        target = json.load(file)[0]["targets"][0]
+    with urllib.request.urlopen(f"http://{target}/metrics", timeout=5) as answer, open(path, "wb") as file:
+        file.write(answer.read())
+
+
+def prompt_tokens(binary, before, after):
+    arguments = ["--before", before, "--after", after, "--elapsed", "180", "--model", "tiny"]
+    answer = subprocess.run([binary, "plan", *arguments], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    window = json.loads(answer)["models"][0]["observation"]
+    return window["requests"] * window["input_tokens"]
+
+
 def start(binary, text):
     folder = tempfile.mkdtemp()
     path = os.path.join(folder, "config.yaml")
@@ -106,6 +122,8 @@ def compare(testbed, binary, mode):
         windows = Windows(address)
         windows.wait(2.5 * WINDOW)
         windows.seen.clear()
+        before, after = (os.path.join(tempfile.mkdtemp(), name) for name in ("before.prom", "after.prom"))
+        page(run, before)
         load = subprocess.Popen(
             [f"{testbed}/load.py", "--rate", "4", "--isl", "200:800", "--osl", "20:100", "--duration", "60", "--seed", "7"],
             stdout=subprocess.PIPE,
@@ -119,20 +137,21 @@ def compare(testbed, binary, mode):
         while load.poll() is None:
             windows.wait(0.5)
         windows.wait(2.5 * WINDOW)
-        return judge(mode, json.load(load.stdout), windows)
+        page(run, after)
+        return judge(mode, json.load(load.stdout), windows, prompt_tokens(binary, before, after))
     finally:
         exporter.terminate()
         exporter.wait()
         subprocess.run([f"{testbed}/down.sh"], stdout=subprocess.DEVNULL)
 
 
-def judge(mode, client, windows):
+def judge(mode, client, windows, prompts):
     busy = [window for window in windows.seen if window["requests"]]
     total = lambda weight: sum(window["requests"] * weight(window) for window in busy)
     requests = total(lambda window: 1.0)
     found = {
         "requests": (requests, client["ok"], 0.0, 0.0),
-        "prompt tokens": (total(lambda w: w["input_tokens"]), client["prompt_tokens"]["mean"] * client["ok"], 0.5, 0.0),
+        "prompt tokens": (prompts, client["prompt_tokens"]["mean"] * client["ok"], 0.5, 0.0),
         "output tokens": (total(lambda w: w["output_tokens"]), client["completion_tokens"]["mean"] * client["ok"], 0.5, 0.0),
         "TTFT": (total(lambda w: w["ttft_seconds"]) / requests, client["ttft"]["mean"], 0.003, 0.02),
         "ITL": (
