@@ -169,18 +169,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let profile = path(values, &at("planner.profile"), folder);
     let slo = slo(values, key);
     let preset = preset::read(values, key, profile.is_some());
-    let interval = values.span(&at("planner.adjustment_interval"));
-    if let (Some(interval), Some(scrape)) = (interval, scrape_interval)
-        && interval < scrape
-    {
-        let message = format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval));
-        values.problem(&at("planner.adjustment_interval"), message);
-    }
-    if let Some(interval) = interval
-        && interval > scalar::LONGEST / HOLD_INTERVALS
-    {
-        values.problem(&at("planner.adjustment_interval"), format!("expected at most 122 days, got {}", text(interval)));
-    }
+    let interval = interval(values, &at("planner.adjustment_interval"), scrape_interval);
     let hold_for = hold_for(values, &at("planner.hold_for"), interval);
     let any = selector == Some(ModelSelector::Any);
     let pool_count = values.len(&at("pools"));
@@ -229,6 +218,17 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         sources,
         pools,
     }
+}
+
+fn interval(values: &mut Values, at: &str, scrape_interval: Option<Duration>) -> Option<Duration> {
+    let interval = values.span(at)?;
+    if let Some(scrape) = scrape_interval.filter(|scrape| interval < *scrape) {
+        values.problem(at, format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));
+    }
+    if interval > scalar::LONGEST / HOLD_INTERVALS {
+        values.problem(at, format!("expected at most 122 days, got {}", text(interval)));
+    }
+    Some(interval)
 }
 
 fn slo(values: &mut Values, key: &str) -> Option<Slo> {

@@ -82,12 +82,6 @@ pub enum HoldKind {
     Decreed,
 }
 
-impl Default for LoopDecision {
-    fn default() -> Self {
-        Self::Wait
-    }
-}
-
 impl Reason {
     /// How a hold for this reason ends; `None` where the value is computed.
     pub fn hold_kind(self) -> Option<HoldKind> {
@@ -411,7 +405,6 @@ pub struct PoolPlan {
     /// What the slow loop did in this round.
     pub slow_loop: LoopDecision,
     /// What the fast loop did in this round; it always waits where there is none.
-    #[serde(default)]
     pub fast_loop: LoopDecision,
     /// How full its replicas are, where the fast loop looks at that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
