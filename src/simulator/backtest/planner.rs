@@ -1,13 +1,17 @@
 //! How does the planner do? It is the one that the exporter runs, called as the exporter calls it.
 //!
-//! It scrapes the simulated routers each tick, its plan is checked, and what it publishes becomes the target at once. Three things of the configuration have no
-//! place in a backtest and are replaced: pins belong to today and not to the trace; a shadow or frozen mode would publish nothing to judge;
-//! replicas are counted by the router's metric, because the simulated ones have no addresses to be discovered.
+//! It scrapes the simulated routers each tick, and the replicas as vLLM servers where it looks at how full they are. Its plan is checked, and
+//! what it publishes becomes the target at once. Three things of the configuration have no place in a backtest and are replaced: pins belong to
+//! today and not to the trace; a shadow or frozen mode would publish nothing to judge; replicas are counted by the router's metric, or are those
+//! that take requests, because the simulated ones have no addresses to be discovered.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::policy::{Answer, Policy, PoolWhy, View, Why};
-use crate::planner::input::{Mode, ModelInput, ModelPolicy, Reading, ReplicasFrom, SourceId, SourceInput, TargetReading};
+use crate::planner::input::{
+    Mode, ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, Sample, SourceId, SourceInput, TargetReading,
+};
 use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
 use crate::planner::plan::{Plan, PoolPlan, Reason};
@@ -32,20 +36,32 @@ impl Planner {
         policy.mode = Mode::Publish;
         for pool in &mut policy.pools {
             pool.pin = None;
-            pool.replicas_from = ReplicasFrom::Metric;
+            pool.replicas_from = if policy.load.is_some() { ReplicasFrom::Targets } else { ReplicasFrom::Metric };
+            pool.targets_per_replica = NonZeroU32::MIN;
         }
         Self { name: name.to_owned(), policy, memory: Memory::default() }
     }
 
     fn input(&self, view: &View<'_>) -> ModelInput {
-        let samples = view.router_samples(self.policy.model.as_str(), EPOCH);
-        let target = |(router, sample): (usize, _)| TargetReading {
-            target: TargetId(format!("router-{router:04}")),
-            at: view.now(),
-            reading: Reading::Sample(Box::new(sample)),
+        let model = self.policy.model.as_str();
+        let source = |source, name: &str, samples: Vec<(u32, Sample)>| {
+            let target = |(number, sample)| TargetReading {
+                // Eight digits, so that names sort as numbers do.
+                target: TargetId(format!("{name}-{number:08}")),
+                at: view.now(),
+                reading: Reading::Sample(Box::new(sample)),
+            };
+            SourceInput { source, discovery_failed: false, targets: samples.into_iter().map(target).collect() }
         };
-        let targets = samples.into_iter().enumerate().map(target).collect();
-        ModelInput { sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets }] }
+        let mut sources = vec![source(SourceId::Traffic, "router", (0..).zip(view.router_samples(model, EPOCH)).collect())];
+        if self.policy.load.is_some() {
+            let servers = |pool: &PoolPolicy| {
+                let samples = view.server_samples(pool.role, model, EPOCH);
+                source(SourceId::Pool(pool.pool.clone()), pool.role.as_str(), samples)
+            };
+            sources.extend(self.policy.pools.iter().map(servers));
+        }
+        ModelInput { sources }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::planner::input::Sample;
 use crate::planner::plan::{Proposer, Reason, Step, Warning};
 use crate::simulator::clairvoyant::Plan;
-use crate::simulator::fleet::Fleet;
+use crate::simulator::fleet::{Fleet, ReplicaId};
 use crate::units::{Replicas, RequestsPerSecond, Role};
 
 /// What a policy wants.
@@ -96,6 +96,12 @@ impl<'a> View<'a> {
     pub fn router_samples(&self, model: &str, epoch: Duration) -> Vec<Sample> {
         let page = |router| self.fleet.infera_page(router, model, epoch);
         (0..self.fleet.routers().len()).filter_map(page).map(|page| page.sample()).collect()
+    }
+
+    /// What a scrape of each replica that takes requests gives, as a vLLM server says it, with the replica's number.
+    pub fn server_samples(&self, role: Role, model: &str, epoch: Duration) -> Vec<(u32, Sample)> {
+        let page = |id: ReplicaId| Some((id.number(), self.fleet.vllm_page(role, id, model, epoch)?.sample()));
+        self.fleet.taking_requests(role).filter_map(page).collect()
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::planner::input::*;
 use crate::planner::model::envelope::Envelope;
+use crate::planner::plan::Reason;
+use crate::planner::propose::threshold::Target;
 use crate::simulator::clairvoyant::{self, Effort};
 use crate::simulator::scenario;
 use crate::simulator::trace::{Trace, shape};
@@ -136,6 +138,24 @@ fn the_warm_up_is_played_and_not_judged() {
         let still = run(&still, &mut Static(counts.clone()));
         assert!((still.gpu_hours - 1.0).abs() < 1e-9, "{} at {tick}", still.gpu_hours);
     }
+}
+
+#[test]
+fn without_a_profile_the_planner_follows_how_full_the_replicas_are() {
+    let trace = trace("step?low=2&high=14&at=4m&until=14m&duration=24m&isl=1500&isl_cv=0.3&osl=110");
+    let mut policy = model();
+    policy.preset = Preset::Dynamo;
+    policy.capacity = CapacityModel::Unknown;
+    policy.load = Some(Target::Throughput.policy(Duration::from_secs(5)));
+    policy.pools.iter_mut().for_each(|pool| pool.capabilities.context_length = NonZeroU32::new(8192));
+    let scenario = scenario_of(&trace).starting_with(&counts(1, 1));
+    let outcome = run(&scenario, &mut Planner::new("dynamo", &policy));
+    let at = |seconds: f64, role| outcome.series.iter().find(|point| point.at.get() >= seconds).unwrap().replicas[&role].recommended;
+    assert!(at(600.0, Role::Prefill) >= Replicas(3), "{:?}", at(600.0, Role::Prefill));
+    assert!(at(1400.0, Role::Prefill) < at(600.0, Role::Prefill));
+    assert!(outcome.series.iter().skip(1).all(|point| point.reason == Some(Reason::None)));
+    let nothing = run(&scenario, &mut Static(counts(1, 1)));
+    assert!(outcome.attainment.get() > nothing.attainment.get() + 0.3, "{:?} {:?}", outcome.attainment, nothing.attainment);
 }
 
 #[test]
