@@ -78,6 +78,7 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
     load::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
     yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
     yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
+    yaml.line(3, format_args!("warm_up: {}", text(policy.warm_up)));
     if policy.preset == Preset::Infera {
         yaml.line(3, format_args!("correction: {}", policy.correction));
     }

@@ -256,6 +256,7 @@ impl Draft {
                 Preset::Infera => None,
                 Preset::Dynamo => Some(draft.load?),
             },
+            warm_up: draft.warm_up?,
             correction: draft.correction,
             growth: draft.growth?,
             traffic_change: match draft.preset? {

@@ -304,6 +304,8 @@ families! {
     DECISION_INTERVAL = Gauge "decision_interval_seconds" Pool [] "Time between decisions.";
     RECOMMENDATION_HELD = Gauge "recommendation_held" Pool [] "1 while the recommendation is held rather than computed.";
     HOLD_REASON = Gauge "hold_reason" Pool [REASON] "State set: 1 for the reason in force.";
+    STARTUP = Gauge "startup_seconds" Pool [] "Measured time from a recommendation to a replica that it brought: the longest of the last few.";
+    CAPACITY_UNAVAILABLE = Gauge "capacity_unavailable" Pool [] "1 while recommended replicas are awaited for more than three start-ups.";
     LOOP_DECISION = Gauge "loop_decision" Pool [LOOP, DECISION] "State set: 1 for what the loop did in the last round.";
     LIMIT_ACTIVE = Gauge "limit_active" Pool [LIMIT] "State set: 1 for each limit that changed the wish in the last decision.";
     OVERRIDE_ACTIVE = Gauge "override_active" Pool [OVERRIDE] "State set: 1 for the operator's override in force.";

@@ -187,9 +187,12 @@ impl Samples {
         self.put(&catalog::WINDOW_COVERAGE_RATIO, &labels, pool.coverage.map(Ratio::get));
         let followed = recommended.zip(pool.current_replicas).map(|(recommended, current)| recommended == current);
         self.flag(&catalog::RECOMMENDATION_FOLLOWED, &labels, followed);
+        self.put(&catalog::STARTUP, &labels, pool.startup.map(Seconds::get));
+        self.flag(&catalog::CAPACITY_UNAVAILABLE, &labels, pool.capacity_unavailable);
         self.put(&catalog::RECOMMENDATION_TIMESTAMP, &labels, pool.published.map(|published| published.timestamp.as_secs_f64()));
         self.put(&catalog::RECOMMENDATION_VALID_UNTIL, &labels, pool.published.map(|published| published.valid_until.as_secs_f64()));
-        self.put(&catalog::DECISION_INTERVAL, &labels, model.policy.interval.as_secs_f64());
+        let interval = model.policy.load.map_or(model.policy.interval, |load| load.interval);
+        self.put(&catalog::DECISION_INTERVAL, &labels, interval.as_secs_f64());
         if let Some(policy) = model.policy.pools.iter().find(|policy| policy.pool == pool.pool) {
             self.limits(labels, policy);
         }

@@ -3,7 +3,8 @@
 //! 1. Growth: one decision multiplies the observed count by a bounded factor. A later window can continue the move if the signal persists, so
 //!    one wild window cannot buy a fleet. The last recommendation is never above this bound: lost replicas must not lower it.
 //! 2. Hold-down: a decrease needs a window that describes the fleet. With coverage below 0.9 the last recommendation stands. From there on it may
-//!    fall to what is needed if every silent target carries its last or the average load. A process whose first window is short does not shrink.
+//!    fall to what is needed if every silent target carries its last or the average load. A process whose first window is short does not shrink,
+//!    nor does a pool of which many replicas have just started.
 //! 3. Limits: the configured minimum and maximum, last, because only what the operator wrote may override caution.
 //!
 //! | observed 2, last 5, coverage 0.8 | wish 20 | wish 3 |
@@ -30,6 +31,8 @@ pub struct Context {
     pub coverage: Ratio,
     /// Whether a window of a whole interval has been seen since the process started, this one included.
     pub complete_window_seen: bool,
+    /// Whether many replicas have just started.
+    pub rolling_out: bool,
     /// How far one decision may grow the pool.
     pub growth: GrowthRule,
     /// The configured limits.
@@ -92,6 +95,9 @@ fn hold_down(wanted: Replicas, cautious: Replicas, context: &Context) -> (Replic
     if !context.complete_window_seen {
         return (last, StepReason::FirstWindowIncomplete);
     }
+    if context.rolling_out {
+        return (last, StepReason::ManyFreshReplicas);
+    }
     let needed = cautious.min(last);
     if needed > wanted { (needed, StepReason::SilentTargetsMayCarryLoad) } else { (wanted, StepReason::WithinLimit) }
 }
@@ -118,6 +124,7 @@ mod tests {
             recommended: Some(Replicas(5)),
             coverage: Ratio(1.0),
             complete_window_seen: true,
+            rolling_out: false,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
             limits: Limits::new(Replicas(1), Replicas(6)).unwrap(),
         }
@@ -162,6 +169,13 @@ mod tests {
         let fresh = Context { complete_window_seen: false, ..context() };
         assert_eq!(planned(2, 2, &fresh), 5);
         assert_eq!(planned(6, 6, &fresh), 6);
+    }
+
+    #[test]
+    fn a_pool_of_fresh_replicas_does_not_shrink_and_may_grow() {
+        let rolling = Context { rolling_out: true, ..context() };
+        assert_eq!(planned(2, 2, &rolling), 5);
+        assert_eq!(planned(6, 6, &rolling), 6);
     }
 
     #[test]

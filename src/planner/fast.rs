@@ -65,11 +65,10 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     let lengths = Lengths::of(memory, input, policy, now);
     let long_enough = memory.load.as_ref().is_some_and(|known| now.monotonic.saturating_sub(known.since) >= policy.shortest_first_window());
     for pool in &policy.pools {
-        let part = decide_pool(memory, input, pool, load, policy, lengths, long_enough).unwrap_or_else(|(reason, coverage)| PoolDecision {
-            reason: Some(reason),
-            coverage: Some(coverage),
-            ..PoolDecision::default()
-        });
+        let part =
+            decide_pool(memory, input, pool, policy, Watch { load, lengths, long_enough, now }).unwrap_or_else(|(reason, coverage)| {
+                PoolDecision { reason: Some(reason), coverage: Some(coverage), ..PoolDecision::default() }
+            });
         decision.pools.insert(pool.pool.clone(), part);
     }
     // The model is held where every pool is; one pool's trouble does not speak for the others.
@@ -80,16 +79,25 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     decision
 }
 
+/// What all pools of a round have in common.
+#[derive(Clone, Copy)]
+struct Watch<'a> {
+    load: &'a LoadPolicy,
+    lengths: Lengths,
+    /// Whether the fleet was watched for long enough to be made smaller.
+    long_enough: bool,
+    now: Moment,
+}
+
 /// The count of one pool, or why it has none, with the share of the targets whose load is known.
 fn decide_pool(
     memory: &Memory,
     input: &ModelInput,
     pool: &PoolPolicy,
-    load: &LoadPolicy,
     policy: &ModelPolicy,
-    lengths: Lengths,
-    long_enough: bool,
+    watch: Watch<'_>,
 ) -> Result<PoolDecision, (Reason, Ratio)> {
+    let Watch { load, lengths, long_enough, now } = watch;
     let seen = Seen::of(input, pool, load, lengths);
     let coverage = seen.coverage();
     let held = |reason| (reason, coverage);
@@ -110,6 +118,7 @@ fn decide_pool(
         recommended,
         coverage,
         complete_window_seen: memory.complete_window_seen || long_enough,
+        rolling_out: memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_rolling_out(now)),
         growth: policy.growth,
         limits: pool.limits,
     };

@@ -419,6 +419,8 @@ pub struct ModelPolicy {
     /// How full replicas may be. Invariant, checked by `config`: given where the capacity model is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadPolicy>,
+    /// How long a replica that has just started counts as fresh.
+    pub warm_up: Duration,
     /// Whether measured latencies correct the capacity model.
     pub correction: bool,
     /// How far one decision may grow a pool.

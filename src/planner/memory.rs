@@ -13,6 +13,7 @@ use super::plan::{
     EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step,
     Warning,
 };
+use super::startup::Growth;
 use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, Role, TargetId};
 
@@ -32,6 +33,9 @@ pub struct Memory {
     pub load: Option<LoadMemory>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
+    /// How each pool grows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub growth: BTreeMap<PoolId, Growth>,
     /// What was recommended and published, by pool.
     pub pools: BTreeMap<PoolId, PoolMemory>,
 }

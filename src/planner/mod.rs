@@ -23,6 +23,7 @@ pub mod reconcile;
 mod render;
 mod sample;
 mod slow;
+pub mod startup;
 mod sum;
 pub mod window;
 
@@ -75,6 +76,7 @@ pub fn hold(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: M
 fn begin_round(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Round {
     memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let round = observe::take_in(memory, input, policy, now);
+    startup::look(memory, input, policy, now);
     if let Some(step) = round.clock_step {
         memory.pools.values_mut().for_each(|pool| publish::shift(pool, step));
     }
@@ -117,6 +119,8 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             slow_loop: LoopDecision::Wait,
             fast_loop: LoopDecision::Wait,
             load: last.and_then(|last| last.load.clone()),
+            startup: last.and_then(|last| last.startup),
+            capacity_unavailable: last.and_then(|last| last.capacity_unavailable),
             coverage: last.and_then(|last| last.coverage),
             gpus_per_replica: propose::gpus_of(pool, &policy.capacity),
         }

@@ -154,6 +154,7 @@ closed_set! {
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
         SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
+        ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
         FirstWindowIncomplete = "first_window_incomplete", "A process whose first window is shorter than one interval does not shrink a pool.";
         RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
         LoweredToMaximum = "lowered_to_maximum", "The wish was above the configured maximum.";
@@ -409,6 +410,12 @@ pub struct PoolPlan {
     /// How full its replicas are, where the fast loop looks at that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadTrace>,
+    /// Measured time for a replica to become useful.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup: Option<Seconds>,
+    /// Whether replicas are awaited for much longer than that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_unavailable: Option<bool>,
     /// Share of the known replicas that the window describes.
     pub coverage: Option<Ratio>,
     /// GPUs of one replica in force.

@@ -89,6 +89,7 @@ fn render_pool(
 ) -> PoolPlan {
     let current_replicas = current_replicas(pool, memory, input);
     let part = decision.pools.get(&pool.pool).cloned().unwrap_or_default();
+    let growth = memory.growth.get(&pool.pool).cloned().unwrap_or_default();
     let known = memory.pools.entry(pool.pool.clone()).or_default();
     // Where the plan itself is not what is served, it is compared with the last plan.
     let before = if policy.mode == Mode::Publish { known.published.map(|published| published.replicas) } else { verdict.before };
@@ -125,6 +126,8 @@ fn render_pool(
         slow_loop,
         fast_loop,
         load: part.load,
+        startup: growth.startup().map(Into::into),
+        capacity_unavailable: growth.capacity_unavailable(now),
         coverage: coverage_of(decision, &pool.pool),
         gpus_per_replica: propose::gpus_of(pool, &policy.capacity),
     }

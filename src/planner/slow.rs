@@ -72,11 +72,11 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
         return (Decision::held(reason, None), Next::Extend);
     };
     let whole = span >= whole_from;
-    (decide(memory, input, policy, &window, whole), Next::Begin { whole })
+    (decide(memory, input, policy, &window, whole, now), Next::Begin { whole })
 }
 
 /// Computes a decision from a window that is not spoiled.
-fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool) -> Decision {
+fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool, now: Moment) -> Decision {
     let held = |reason| Decision::held(reason, Some(window));
     if window.least_coverage().get() < COVERAGE_TO_RAISE {
         return held(Reason::CoverageLow);
@@ -109,7 +109,8 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         let known = memory.pools.get(&pool.pool);
         let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
         let (growth, limits) = (policy.growth, pool.limits);
-        let context = bound::Context { observed, recommended, coverage, complete_window_seen, growth, limits };
+        let rolling_out = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_rolling_out(now));
+        let context = bound::Context { observed, recommended, coverage, complete_window_seen, rolling_out, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

@@ -148,6 +148,8 @@ fn pool(pool: &PoolPlan) -> Value {
         "slow_loop": pool.slow_loop.as_str(),
         "fast_loop": pool.fast_loop.as_str(),
         "load": pool.load.as_ref().map(load),
+        "startup_seconds": pool.startup.map(|startup| startup.get()),
+        "capacity_unavailable": pool.capacity_unavailable,
         "coverage": pool.coverage.map(|share| share.get()),
         "gpus_per_replica": pool.gpus_per_replica,
         "timestamp_seconds": pool.published.map(|published| published.timestamp.as_secs_f64()),

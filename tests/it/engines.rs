@@ -70,6 +70,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(serde_json::from_str(PROFILE).unwrap()),
         load: None,
+        warm_up: Duration::from_secs(120),
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

@@ -75,6 +75,7 @@ pub mod fixture {
             hold_for: VALID,
             capacity: CapacityModel::Envelope(Box::new(envelope())),
             load: None,
+            warm_up: Duration::from_secs(120),
             correction: true,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
             traffic_change: ChangeRule::SkipWindow,
@@ -101,6 +102,8 @@ pub mod fixture {
             slow_loop: LoopDecision::Scale,
             fast_loop: LoopDecision::Wait,
             load: None,
+            startup: Some(Seconds(95.0)),
+            capacity_unavailable: Some(false),
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use inference_planner_exporter::export::catalog;
 use inference_planner_exporter::planner::plan::Reason;
+use inference_planner_exporter::units::Role;
 use serde_json::Value;
 
 use crate::promql;
@@ -313,6 +314,31 @@ fn shipped_configurations_load_and_warn_of_nothing_that_they_do_not_answer() {
         let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
         let unexpected: Vec<_> = warnings.iter().filter(|warning| !EXPECTED_WARNINGS.iter().any(|part| warning.contains(part))).collect();
         assert_eq!(unexpected, Vec::<&String>::new(), "{name}");
+    }
+}
+
+/// A configuration for each situation that the README names, with the roles of its pools in order.
+const CASES: [(&str, &[Role]); 5] = [
+    ("router-and-pools", &[Role::Prefill, Role::Decode]),
+    ("pods-are-both", &[Role::Aggregated]),
+    ("multi-port", &[Role::Aggregated]),
+    ("many-models", &[Role::Aggregated, Role::Aggregated]),
+    ("sidecar", &[Role::Prefill, Role::Decode]),
+];
+
+#[test]
+fn a_configuration_is_shipped_for_every_case_and_loads() {
+    let names: Vec<String> = CASES.iter().map(|(name, _)| format!("deploy/example/cases/{name}.yaml")).collect();
+    assert_eq!(files("deploy/example/cases").into_iter().collect::<BTreeSet<_>>(), names.iter().cloned().collect());
+    for (name, (case, roles)) in names.iter().zip(CASES) {
+        let draft = config::read(Inputs { file: Some(SourceText { path: name.into(), text: text(name) }), ..Inputs::default() });
+        let given = draft.files().iter().map(|file| (file.clone(), Ok(text("deploy/example/profile.json")))).collect();
+        let loaded = draft.finish(&given).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
+        let unexpected = loaded.warnings.iter().map(ToString::to_string).find(|warning| !warning.contains(EXPECTED_WARNINGS[0]));
+        assert_eq!(unexpected, None, "{name}");
+        let pools: Vec<Role> = loaded.config.models.iter().flat_map(|model| &model.policy.pools).map(|pool| pool.role).collect();
+        assert_eq!(pools, roles, "{name}");
+        assert!(text("README.md").contains(&format!("deploy/example/cases/{case}.yaml")), "the README names {name}");
     }
 }
 

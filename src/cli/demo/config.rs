@@ -50,7 +50,7 @@ pub fn yaml(listed: &Listed, listen: SocketAddr) -> String {
          \x20   target_namespace: demo\n\
          \x20   engine: vllm\n\
          \x20   slo: {{ ttft: {ttft:.0}ms, itl: {itl:.0}ms, statistic: mean }}\n\
-         \x20   planner: {{ preset: infera, profile: {PROFILE_FILE}, adjustment_interval: 4s, hold_for: 2m }}\n\
+         \x20   planner: {{ preset: infera, profile: {PROFILE_FILE}, adjustment_interval: 4s, hold_for: 2m, warm_up: 1s }}\n\
          \x20   pools:\n{pools}"
     )
 }

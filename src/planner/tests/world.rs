@@ -60,6 +60,7 @@ pub fn infera_policy() -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(seed_profile()).unwrap())),
         load: None,
+        warm_up: Duration::from_secs(120),
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

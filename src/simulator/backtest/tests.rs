@@ -56,6 +56,7 @@ fn model() -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(scenario::profile()).unwrap())),
         load: None,
+        warm_up: Duration::from_secs(120),
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,
