@@ -51,6 +51,16 @@ pub(super) fn read(
     Some(target.policy(interval))
 }
 
+/// A recommendation must outlive three decisions of the fast loop, or it would come and go.
+pub(super) fn outlived(values: &mut Values, key: &str, load: Option<LoadPolicy>, hold_for: Option<Duration>) {
+    if let (Some(load), Some(hold_for)) = (load, hold_for)
+        && load.interval.saturating_mul(3) > hold_for
+    {
+        let message = format!("expected at most a third of hold_for ({}), got {}", text(hold_for), text(load.interval));
+        values.problem(&format!("{key}.planner.{INTERVAL}"), message);
+    }
+}
+
 fn refuse(values: &mut Values, keys: impl Iterator<Item = String>, message: &str) {
     for key in keys {
         if values.is_written(&key) {

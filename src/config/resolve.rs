@@ -192,6 +192,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     }
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
     let load = load_targets::read(values, key, preset, &roles, scrape_interval);
+    load_targets::outlived(values, key, load, hold_for);
     if let Some(engine) = engine.as_ref().filter(|engine| !engine.counts_replicas())
         && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
     {

@@ -31,8 +31,8 @@ pub struct Context {
     pub coverage: Ratio,
     /// Whether a window of a whole interval has been seen since the process started, this one included.
     pub complete_window_seen: bool,
-    /// Whether many replicas have just started.
-    pub rolling_out: bool,
+    /// Why the pool must not shrink whatever its load says, if so.
+    pub keep: Option<StepReason>,
     /// How far one decision may grow the pool.
     pub growth: GrowthRule,
     /// The configured limits.
@@ -95,8 +95,8 @@ fn hold_down(wanted: Replicas, cautious: Replicas, context: &Context) -> (Replic
     if !context.complete_window_seen {
         return (last, StepReason::FirstWindowIncomplete);
     }
-    if context.rolling_out {
-        return (last, StepReason::ManyFreshReplicas);
+    if let Some(reason) = context.keep {
+        return (last, reason);
     }
     let needed = cautious.min(last);
     if needed > wanted { (needed, StepReason::SilentTargetsMayCarryLoad) } else { (wanted, StepReason::WithinLimit) }
@@ -124,7 +124,7 @@ mod tests {
             recommended: Some(Replicas(5)),
             coverage: Ratio(1.0),
             complete_window_seen: true,
-            rolling_out: false,
+            keep: None,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
             limits: Limits::new(Replicas(1), Replicas(6)).unwrap(),
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_pool_of_fresh_replicas_does_not_shrink_and_may_grow() {
-        let rolling = Context { rolling_out: true, ..context() };
+        let rolling = Context { keep: Some(StepReason::ManyFreshReplicas), ..context() };
         assert_eq!(planned(2, 2, &rolling), 5);
         assert_eq!(planned(6, 6, &rolling), 6);
     }

@@ -10,7 +10,8 @@
 //!
 //! A waiting request needs I + O/2 tokens, as one that runs does on average (mean prompt and answer of the last window); where the KV capacity
 //! or the lengths are not known, as much as each of those that run now. In an aggregated server a request waits once, for both: it is counted
-//! once. A target whose load cannot be told is silent; it is never empty.
+//! once. A target whose load cannot be told is silent; it is never empty. Nothing shrinks while replicas are missing that nobody gave up, nor in
+//! the first minute after a time in which nothing was seen.
 //!
 //! Known limits: a load of the moment says nothing of where it is going; one replica a decision is all that it may cost to be wrong.
 
@@ -21,7 +22,7 @@ use super::current_replicas;
 use super::input::{Band, Gauge, LoadPolicy, ModelInput, ModelPolicy, PoolPolicy, QueueUnit, Reading, Sample, SourceId, SourceInput};
 use super::memory::{Decision, LoadMemory, Memory, PoolDecision};
 use super::observe::{COVERAGE_TO_RAISE, Round, observe, slot_of};
-use super::plan::{LoadTrace, Proposer, Reason};
+use super::plan::{HoldKind, LoadTrace, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
 use crate::units::{Moment, Ratio, Replicas, Role, TargetId, Tokens};
@@ -35,7 +36,9 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     if !due || (known.is_none() && !anything_seen && round.blind.is_none()) {
         return false;
     }
-    let since = known.map_or(now.monotonic, |(since, _)| since);
+    // Who saw nothing begins to watch anew: the first replica that is back is empty, and says nothing of the load before.
+    let was_blind = memory.load.as_ref().is_some_and(|known| known.decision.is_blind());
+    let since = known.filter(|_| !was_blind).map_or(now.monotonic, |(since, _)| since);
     let decision = match round.blind {
         Some(reason) => frame(memory, reason),
         None => decide(memory, input, policy, load, now),
@@ -47,6 +50,14 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     }
     memory.load = Some(LoadMemory { since, slot, decision });
     true
+}
+
+impl Decision {
+    /// Whether anything that it needed was not seen.
+    fn is_blind(&self) -> bool {
+        let reasons = std::iter::once(self.reason).chain(self.pools.values().filter_map(|part| part.reason));
+        reasons.map(Reason::hold_kind).any(|kind| kind == Some(HoldKind::Blind))
+    }
 }
 
 /// A decision that shows the last window and decides nothing.
@@ -117,8 +128,8 @@ fn decide_pool(
         observed: Some(current),
         recommended,
         coverage,
-        complete_window_seen: memory.complete_window_seen || long_enough,
-        rolling_out: memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_rolling_out(now)),
+        complete_window_seen: long_enough,
+        keep: keep(memory, pool, policy, now),
         growth: policy.growth,
         limits: pool.limits,
     };
@@ -134,9 +145,21 @@ fn decide_pool(
     })
 }
 
+/// Why the pool must not shrink, if so. Loads of the moment know nothing of replicas that are gone.
+fn keep(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -> Option<StepReason> {
+    let growth = memory.growth.get(&pool.pool)?;
+    if growth.is_rolling_out(now) {
+        return Some(StepReason::ManyFreshReplicas);
+    }
+    growth.is_short(policy.hold_for, now).then_some(StepReason::ReplicasMissing)
+}
+
 fn band_of(load: &LoadPolicy, role: Role) -> Band {
     if role == Role::Prefill { load.prefill } else { load.decode }
 }
+
+/// The load of a replica whose memory is used up.
+const FULL: f64 = 1.0;
 
 /// Mean lengths of requests, as far as a window tells them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,7 +231,7 @@ impl Seen {
             projected: load * share,
             up: band.up.at,
             down: band.down.at,
-            all_below: self.loads.values().all(|load| band.down.is_undercut_by(load * share)),
+            all_below: self.loads.values().all(|load| band.down.is_undercut_by(load * share.max(1.0))),
             // A fleet is far smaller than the range.
             described: self.loads.len() as u32,
             known: self.known as u32,
@@ -240,23 +263,28 @@ fn queued_tokens(sample: &Sample, lengths: Lengths) -> Option<f64> {
 
 fn occupied(sample: &Sample, pool: &PoolPolicy, lengths: Lengths) -> Option<f64> {
     if let Some(usage) = sample.gauges.get(&Gauge::KvUsage) {
-        return with_waiting(*usage, &sample.gauges, 1.0, pool, lengths);
+        let waiting = sample.gauges.get(&Gauge::Waiting)?;
+        return Some(with_waiting(*usage, *waiting, sample, 1.0, pool, lengths));
     }
-    // A router counts for the whole fleet and knows the mean usage: what waits is spread over the replicas.
-    let replicas = sample.workers.get(&pool.role).copied().filter(|workers| workers.0 > 0)?;
-    with_waiting(*sample.fleet.get(&Gauge::KvUsage)?, &sample.fleet, replicas.as_f64(), pool, lengths)
+    // A router counts for the whole fleet and knows the mean usage: what waits, in its own queue or at the replicas, is spread over them.
+    let replicas = sample.workers.get(&pool.role).copied().filter(|workers| workers.0 > 0)?.as_f64();
+    let waiting = sample.fleet.get(&Gauge::Waiting).or_else(|| sample.gauges.get(&Gauge::Waiting))? / replicas;
+    Some(with_waiting(*sample.fleet.get(&Gauge::KvUsage)?, waiting, sample, replicas, pool, lengths))
 }
 
-fn with_waiting(usage: f64, gauges: &BTreeMap<Gauge, f64>, replicas: f64, pool: &PoolPolicy, lengths: Lengths) -> Option<f64> {
-    let waiting = gauges.get(&Gauge::Waiting).copied().unwrap_or(0.0) / replicas;
+/// Usage, and what the waiting requests of one replica will need. Where that cannot be told the replica is full: not empty, and no reason to
+/// add one either.
+fn with_waiting(usage: f64, waiting: f64, sample: &Sample, replicas: f64, pool: &PoolPolicy, lengths: Lengths) -> f64 {
     if waiting == 0.0 {
-        return Some(usage);
+        return usage;
     }
+    let of = |gauge| sample.gauges.get(&gauge).or_else(|| sample.fleet.get(&gauge)).copied().filter(|value| *value > 0.0);
     let told = pool.capabilities.max_kv_tokens.map(|tokens| f64::from(tokens.get()));
-    let capacity = gauges.get(&Gauge::KvCapacityTokens).copied().filter(|tokens| *tokens > 0.0).or(told);
-    if let (Some(capacity), Some(context)) = (capacity, lengths.context()) {
-        return Some(usage + waiting * context / capacity);
+    if let (Some(capacity), Some(context)) = (of(Gauge::KvCapacityTokens).or(told), lengths.context()) {
+        return usage + waiting * context / capacity;
     }
-    let running = gauges.get(&Gauge::Running).copied().filter(|running| *running > 0.0)? / replicas;
-    Some(usage + usage * waiting / running)
+    match of(Gauge::Running) {
+        Some(running) if usage > 0.0 => usage + usage * waiting / (running / replicas),
+        _ => usage.max(FULL),
+    }
 }

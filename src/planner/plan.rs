@@ -155,6 +155,7 @@ closed_set! {
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
         SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
+        ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
         FirstWindowIncomplete = "first_window_incomplete", "A process whose first window is shorter than one interval does not shrink a pool.";
         RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
         LoweredToMaximum = "lowered_to_maximum", "The wish was above the configured maximum.";

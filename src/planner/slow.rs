@@ -4,7 +4,7 @@
 use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Limit, Reason, Warning};
+use super::plan::{Limit, Reason, StepReason, Warning};
 use super::propose::{self, Facts, Propose};
 use super::{bound, current_replicas, predict, reconcile};
 use crate::units::{Moment, Role};
@@ -110,7 +110,8 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
         let (growth, limits) = (policy.growth, pool.limits);
         let rolling_out = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_rolling_out(now));
-        let context = bound::Context { observed, recommended, coverage, complete_window_seen, rolling_out, growth, limits };
+        let keep = rolling_out.then_some(StepReason::ManyFreshReplicas);
+        let context = bound::Context { observed, recommended, coverage, complete_window_seen, keep, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

@@ -47,6 +47,8 @@ pub struct Growth {
     pub startups: Vec<Duration>,
     /// Since when many replicas are fresh.
     pub fresh_since: Option<Duration>,
+    /// When replicas went away that nobody had asked to go, while some of them are still missing.
+    pub lost_at: Option<Duration>,
 }
 
 impl Growth {
@@ -59,6 +61,11 @@ impl Growth {
     pub fn capacity_unavailable(&self, now: Moment) -> Option<bool> {
         let patience = self.startup()?.saturating_mul(PATIENCE);
         Some(self.awaited_since.is_some_and(|since| now.monotonic.saturating_sub(since) > patience))
+    }
+
+    /// Whether replicas were lost within the last `span`, and have not been replaced.
+    pub fn is_short(&self, span: Duration, now: Moment) -> bool {
+        self.lost_at.is_some_and(|at| now.monotonic.saturating_sub(at) <= span)
     }
 
     /// Whether so many replicas are fresh that the pool must not shrink.
@@ -85,6 +92,11 @@ impl Growth {
     fn follow(&mut self, ready: Option<Replicas>, planned: Option<Replicas>, now: Moment) {
         let Some(ready) = ready else { return };
         let arrived = self.ready.is_some_and(|before| ready > before);
+        let missing = planned.is_some_and(|planned| planned > ready);
+        if missing && self.ready.is_some_and(|before| ready < before) {
+            self.lost_at = Some(now.monotonic);
+        }
+        self.lost_at = self.lost_at.filter(|_| missing);
         self.ready = Some(ready);
         if let (true, Some(since)) = (arrived, self.awaited_since) {
             self.startups.push(now.monotonic.saturating_sub(since));
@@ -93,8 +105,7 @@ impl Growth {
             }
             self.awaited_since = None;
         }
-        let awaited = planned.is_some_and(|planned| planned > ready);
-        self.awaited_since = if awaited { self.awaited_since.or(Some(now.monotonic)) } else { None };
+        self.awaited_since = if missing { self.awaited_since.or(Some(now.monotonic)) } else { None };
     }
 }
 
@@ -137,6 +148,19 @@ mod tests {
         growth.follow(Some(Replicas(2)), Some(Replicas(2)), moment(310));
         assert_eq!(growth.capacity_unavailable(moment(700)), Some(false), "nobody waits any more");
         assert_eq!(Growth::default().capacity_unavailable(moment(0)), None);
+    }
+
+    #[test]
+    fn replicas_that_go_unasked_are_missed_until_they_are_back_or_given_up() {
+        let mut growth = Growth::default();
+        let missed = |growth: &Growth, at| growth.is_short(Duration::from_secs(600), moment(at));
+        growth.follow(Some(Replicas(8)), Some(Replicas(8)), moment(0));
+        growth.follow(Some(Replicas(7)), Some(Replicas(7)), moment(5));
+        assert!(!missed(&growth, 5), "it was asked to go");
+        growth.follow(Some(Replicas(1)), Some(Replicas(7)), moment(10));
+        assert!(missed(&growth, 10) && missed(&growth, 610) && !missed(&growth, 611));
+        growth.follow(Some(Replicas(7)), Some(Replicas(7)), moment(100));
+        assert!(!missed(&growth, 100));
     }
 
     #[test]

@@ -80,7 +80,8 @@ pub fn wanted(loads: &[f64], band: Band, current: Replicas, standing: Replicas) 
     if band.up.is_reached_by(at(recommended)) {
         return Replicas(standing.0.saturating_add(1));
     }
-    let all_below = loads.iter().all(|load| band.down.is_undercut_by(load * share(recommended)));
+    // Fewer than recommended are there: then their own loads must be low as well, and not only after they were scaled.
+    let all_below = loads.iter().all(|load| band.down.is_undercut_by(load * share(recommended).max(1.0)));
     let carried = recommended > 1.0 && !reaches(band.up, at(recommended - 1.0));
     if all_below && standing.0 > 1 && carried { Replicas(standing.0 - 1) } else { standing }
 }

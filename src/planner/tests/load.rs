@@ -158,3 +158,64 @@ fn a_prefill_pool_without_a_context_length_is_held_and_its_neighbour_is_not() {
     let plan = world.round_of(0.0, sources(queued(9000.0), server(0.8, 10.0, 0.0)));
     assert_eq!(counts(&plan), [Some(2), Some(1)], "9000 tokens are more than one context of 8192");
 }
+
+#[test]
+fn replicas_that_vanish_from_the_list_do_not_lower_the_count() {
+    let mut world = World::new(policy());
+    let _watched =
+        rounds(&mut world, 0.0, 15, &[server(0.7, 9.0, 0.0), server(0.7, 9.0, 0.0), server(0.7, 9.0, 0.0), server(0.7, 9.0, 0.0)]);
+    for (from, survivor) in [(75.0, server(0.7, 9.0, 0.0)), (200.0, server(0.1, 1.0, 0.0))] {
+        let plan = rounds(&mut world, from, 20, &[survivor]);
+        assert_eq!(plan.pools[0].recommended_replicas, Some(Replicas(4)), "{from}");
+    }
+    assert!(world.memory.growth.values().all(|growth| growth.lost_at.is_some()));
+    // After hold_for nobody misses them any more, and the load that is left decides.
+    let plan = rounds(&mut world, 700.0, 10, &[server(0.1, 1.0, 0.0)]);
+    assert_eq!(plan.pools[0].recommended_replicas, Some(Replicas(1)));
+}
+
+#[test]
+fn after_a_blind_time_the_fleet_is_watched_anew_before_it_shrinks() {
+    let mut world = World::new(policy());
+    let full = || server(0.7, 9.0, 0.0);
+    let _watched = rounds(&mut world, 0.0, 15, &[full(), full(), full(), full()]);
+    let _blind = rounds(&mut world, 75.0, 5, &[failed(), failed(), failed(), failed()]);
+    let empty = [server(0.0, 0.0, 0.0), server(0.0, 0.0, 0.0), server(0.0, 0.0, 0.0), server(0.0, 0.0, 0.0)];
+    let back = rounds(&mut world, 100.0, 12, &empty);
+    assert_eq!((back.reason, back.pools[0].recommended_replicas), (Reason::None, Some(Replicas(4))));
+    let later = rounds(&mut world, 160.0, 5, &empty);
+    assert_eq!(later.pools[0].recommended_replicas, Some(Replicas(1)));
+}
+
+#[test]
+fn what_is_not_known_to_be_empty_does_not_shrink() {
+    let gauges =
+        |list: &[(Gauge, f64)]| Reading::Sample(Box::new(Sample { gauges: list.iter().copied().collect(), ..Router::default().sample() }));
+    let no_queue_gauge = [(Gauge::KvUsage, 0.0), (Gauge::Running, 0.0)];
+    let queue_without_memory = [(Gauge::KvUsage, 0.0), (Gauge::Running, 10.0), (Gauge::Waiting, 50.0)];
+    let nothing_runs = [(Gauge::KvUsage, 0.2), (Gauge::Running, 0.0), (Gauge::Waiting, 500.0)];
+    for strange in [&no_queue_gauge[..], &queue_without_memory, &nothing_runs] {
+        let mut world = World::new(policy());
+        let _watched = rounds(&mut world, 0.0, 15, &[server(0.7, 9.0, 0.0), server(0.7, 9.0, 0.0)]);
+        let plan = rounds(&mut world, 75.0, 30, &[gauges(strange), gauges(strange)]);
+        assert_eq!(plan.pools[0].planned_replicas, Some(Replicas(2)), "{strange:?}");
+    }
+}
+
+#[test]
+fn a_routers_own_queue_counts_for_its_fleet() {
+    let front_end = |queued: f64, usage: f64| {
+        Reading::Sample(Box::new(Sample {
+            gauges: BTreeMap::from([(Gauge::Waiting, queued)]),
+            fleet: BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::KvCapacityTokens, 10_000.0)]),
+            workers: BTreeMap::from([(Role::Aggregated, Replicas(4))]),
+            ..Router::default().sample()
+        }))
+    };
+    let mut world = World::new(policy());
+    let quiet = rounds(&mut world, 0.0, 15, &[front_end(0.0, 0.7)]);
+    assert_eq!(quiet.pools[0].recommended_replicas, Some(Replicas(4)));
+    // Without lengths the queue cannot be priced: the fleet is full, neither more nor less.
+    let queued = rounds(&mut world, 75.0, 20, &[front_end(500.0, 0.0)]);
+    assert_eq!(queued.pools[0].recommended_replicas, Some(Replicas(4)));
+}
