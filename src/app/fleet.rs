@@ -1,12 +1,14 @@
-//! Which targets does each source have in this round? What is written down, and what discovery knows at the moment.
+//! Which targets does each source have in this round? What is written down, what discovery knows at the moment, and what a
+//! Prometheus answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{AccessConfig, Config, DiscoveryConfig, SourceConfig, TargetConfig};
+use crate::config::{AccessConfig, Config, DiscoveryConfig, ModelConfig, SourceConfig, TargetConfig};
 use crate::planner::input::{ModelPolicy, PoolPolicy, SourceId};
 use crate::scrape::Job;
 use crate::scrape::discover::{Listing, ReplicaStates};
+use crate::scrape::query::{Answer, Question};
 use crate::scrape::report::TargetReport;
 use crate::units::{PoolId, TargetId};
 
@@ -30,13 +32,20 @@ pub struct KnownSource {
     /// Looks that succeeded and that did not; `None` where targets are written down.
     pub refreshes: Option<(u64, u64)>,
     access: Arc<AccessConfig>,
+    /// Whom to ask instead of the targets, which are known with the answer.
+    question: Option<Question>,
 }
 
 impl Fleet {
     /// The fleet of a configuration, where `listing` knows what was found.
     pub fn of(config: &Config, listing: impl Fn(&DiscoveryConfig) -> Listing) -> Self {
-        let source = |source: &SourceConfig| match &source.discovery {
-            None => KnownSource {
+        let source = |model: &ModelConfig, source: &SourceConfig| {
+            let question = source.query.as_ref().map(|query| Question {
+                query: query.clone(),
+                engine: model.engine.clone(),
+                access: Arc::clone(&source.access),
+            });
+            let mut known = KnownSource {
                 source: source.source.clone(),
                 targets: source.targets.clone(),
                 discovery_failed: false,
@@ -44,21 +53,14 @@ impl Fleet {
                 problem: None,
                 refreshes: None,
                 access: Arc::clone(&source.access),
-            },
-            Some(discovery) => {
-                let listing = listing(discovery);
-                KnownSource {
-                    source: source.source.clone(),
-                    discovery_failed: listing.is_stale(),
-                    replicas: listing.replicas,
-                    problem: listing.problem,
-                    refreshes: Some((listing.succeeded, listing.failed)),
-                    targets: listing.targets,
-                    access: Arc::clone(&source.access),
-                }
+                question,
+            };
+            if let Some(discovery) = &source.discovery {
+                known.take(listing(discovery));
             }
+            known
         };
-        Self(config.models.iter().map(|model| model.sources.iter().map(source).collect()).collect())
+        Self(config.models.iter().map(|model| model.sources.iter().map(|known| source(model, known)).collect()).collect())
     }
 
     /// The sources of one model, by its place in the configuration.
@@ -70,7 +72,8 @@ impl Fleet {
     pub fn jobs(&self, config: &Config) -> Vec<Job> {
         let mut jobs = BTreeMap::new();
         for (model, sources) in config.models.iter().zip(&self.0) {
-            for (source, target) in sources.iter().flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
+            let scraped = sources.iter().filter(|source| source.question.is_none());
+            for (source, target) in scraped.flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
                 jobs.entry(target.target.clone()).or_insert_with(|| Job {
                     target: target.target.clone(),
                     url: target.url.clone(),
@@ -80,6 +83,57 @@ impl Fleet {
             }
         }
         jobs.into_values().collect()
+    }
+
+    /// What is asked of a Prometheus instead, each question once.
+    pub fn questions(&self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for question in self.0.iter().flatten().filter_map(|source| source.question.as_ref()) {
+            if !questions.contains(question) {
+                questions.push(question.clone());
+            }
+        }
+        questions
+    }
+
+    /// Takes in what came of [`Fleet::questions`], in their order: the targets stand in the fleet, their reports come out, each once.
+    ///
+    /// Targets are told apart by their names. What another server calls by a name that is taken is another target, and is left out.
+    pub fn learn(&mut self, questions: &[Question], answers: Vec<Answer>) -> Vec<TargetReport> {
+        let mut owners: BTreeMap<TargetId, &str> = BTreeMap::new();
+        let mut reports = Vec::new();
+        for (question, answer) in questions.iter().zip(answers) {
+            let mut listing = answer.listing;
+            let mut taken = None;
+            for report in answer.reports {
+                let owner = *owners.entry(report.target.clone()).or_insert_with(|| {
+                    reports.push(report.clone());
+                    &question.query.url
+                });
+                if owner != question.query.url {
+                    listing.targets.retain(|target| target.target != report.target);
+                    taken = Some(report.target);
+                }
+            }
+            if let Some(target) = taken {
+                listing.problem =
+                    Some(format!("another Prometheus has a target {target} as well; choose another target_label for one of them"));
+            }
+            for source in self.0.iter_mut().flatten().filter(|source| source.question.as_ref() == Some(question)) {
+                source.take(listing.clone());
+            }
+        }
+        reports
+    }
+}
+
+impl KnownSource {
+    fn take(&mut self, listing: Listing) {
+        self.discovery_failed = listing.is_stale();
+        self.replicas = listing.replicas;
+        self.problem = listing.problem;
+        self.refreshes = Some((listing.succeeded, listing.failed));
+        self.targets = listing.targets;
     }
 }
 
