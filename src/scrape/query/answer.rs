@@ -232,3 +232,7 @@ fn quoted(page: &mut String, text: &str) {
     }
     page.push('"');
 }
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;
