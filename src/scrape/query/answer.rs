@@ -6,10 +6,9 @@
 //! All samples of one scrape, `up` among them, carry the moment of that scrape. Only samples of the moment of the last scrape make the page:
 //! a series that the target has dropped since is not on it, however recently Prometheus saw it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use super::json::{Series, Text, series};
 
 /// The series that Prometheus writes with every scrape: 1 where the target gave a page.
 pub(super) const UP: &str = "up";
@@ -18,81 +17,6 @@ const NAME: &str = "__name__";
 const EXPORTED: &str = "exported_";
 /// Prometheus counts time in milliseconds, and writes it as a number of seconds.
 const SAME_MOMENT: f64 = 0.000_6;
-
-/// A text that is copied only where it has escapes.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(transparent)]
-pub(super) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl std::borrow::Borrow<str> for Text<'_> {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
-#[derive(Debug, Deserialize)]
-struct Answer<'a> {
-    status: String,
-    #[serde(default, borrow)]
-    data: Option<Data<'a>>,
-    #[serde(default, rename = "errorType")]
-    error_type: String,
-    #[serde(default)]
-    error: String,
-    #[serde(default)]
-    warnings: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Data<'a> {
-    #[serde(rename = "resultType")]
-    kind: String,
-    #[serde(default, borrow)]
-    result: Vec<Series<'a>>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Series<'a> {
-    #[serde(borrow)]
-    metric: BTreeMap<Text<'a>, Text<'a>>,
-    /// Of a range. A native histogram has none.
-    #[serde(default, borrow)]
-    values: Vec<(f64, Text<'a>)>,
-    /// Of a moment.
-    #[serde(default, borrow)]
-    value: Option<(f64, Text<'a>)>,
-}
-
-/// The series of an answer, which must be whole.
-pub(super) fn series<'a>(body: &'a [u8], kind: &str) -> Result<Vec<Series<'a>>, String> {
-    let wrong = |error: serde_json::Error| {
-        format!("expected an answer of Prometheus' API in JSON; line {}, column {}", error.line(), error.column())
-    };
-    let answer: Answer<'a> = serde_json::from_slice(body).map_err(wrong)?;
-    if answer.status != "success" {
-        return Err(format!("{}: {}", answer.error_type, one_line(&answer.error)));
-    }
-    if let Some(warning) = answer.warnings.first() {
-        // Part of a fleet is not a smaller fleet.
-        return Err(format!("the answer may not be whole: {}", one_line(warning)));
-    }
-    match answer.data {
-        Some(data) if data.kind == kind => Ok(data.result),
-        Some(data) => Err(format!("expected a result of type {kind}, got {:?}", data.kind)),
-        None => Err(format!("expected a result of type {kind}, got none")),
-    }
-}
-
-/// The error that an answer tells, if it is one of the API.
-pub(super) fn error(body: &[u8]) -> Option<String> {
-    let answer: Answer<'_> = serde_json::from_slice(body).ok()?;
-    (answer.status == "error").then(|| format!("{}: {}", answer.error_type, one_line(&answer.error)))
-}
-
-/// The beginning of a message, without line ends.
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect()
-}
 
 /// A target as its series `up` shows it.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,10 +32,12 @@ pub(super) struct Listed {
 }
 
 /// The targets of an answer to [`list_query`], sorted by name, and the moment of the answer by Prometheus' clock (0 without targets).
-pub(super) fn listed(series: &[Series<'_>], target_label: &str) -> Result<(Vec<Listed>, f64), String> {
+pub(super) fn listed(body: &[u8], target_label: &str) -> Result<(Vec<Listed>, f64), String> {
+    let mut found = Vec::new();
+    series(body, "vector", |series| found.push(series))?;
     let mut targets: BTreeMap<&str, Listed> = BTreeMap::new();
     let mut now = 0.0;
-    for Series { metric, value, .. } in series {
+    for Series { metric, value, .. } in &found {
         let Some(name) = metric.get(target_label).map(|name| name.0.as_ref()).filter(|name| !name.is_empty()) else {
             return Err(format!("expected every series up to have the label {target_label}, got one without"));
         };
@@ -158,28 +84,24 @@ pub(super) struct Scrape {
     pub up: Option<bool>,
 }
 
-/// The last scrape of each of `targets`, in their order.
-pub(super) fn scrapes(series: &[Series<'_>], targets: &[Listed], target_label: &str) -> Vec<Scrape> {
-    let place: BTreeMap<&str, usize> = targets
-        .iter()
-        .enumerate()
-        .filter(|(_, target)| target.namesakes == 1)
-        .map(|(place, target)| (target.name.as_str(), place))
-        .collect();
+/// The last scrape of each of `targets`, in their order, from an answer to [`samples_query`].
+pub(super) fn scrapes(body: &[u8], targets: &[Listed], target_label: &str) -> Result<Vec<Scrape>, String> {
+    let single = targets.iter().enumerate().filter(|(_, target)| target.namesakes == 1);
+    let places: BTreeMap<&str, usize> = single.map(|(place, target)| (target.name.as_str(), place)).collect();
     let mut scrapes = vec![Scrape::default(); targets.len()];
-    for Series { metric, values, .. } in series {
-        let (Some(name), Some(target)) = (metric.get(NAME), metric.get(target_label)) else { continue };
-        let Some(&place) = place.get(target.0.as_ref()) else { continue };
+    series(body, "matrix", |Series { metric, values, .. }| {
+        let (Some(name), Some(target)) = (metric.get(NAME), metric.get(target_label)) else { return };
+        let Some(&place) = places.get(target.0.as_ref()) else { return };
         let (target, scrape) = (&targets[place], &mut scrapes[place]);
         let of_scrape = |(at, _): &&(f64, Text<'_>)| (at - target.scraped).abs() < SAME_MOMENT;
-        let Some((_, value)) = values.iter().rev().find(of_scrape) else { continue };
+        let Some((_, value)) = values.iter().rev().find(of_scrape) else { return };
         if name.0 == UP {
             scrape.up = Some(value.0 == "1");
         } else {
-            line(&mut scrape.page, &name.0, metric, &target.labels, &value.0);
+            line(&mut scrape.page, &name.0, &metric, &target.labels, &value.0);
         }
-    }
-    scrapes
+    })?;
+    Ok(scrapes)
 }
 
 /// Writes one sample as the target wrote it.

@@ -17,7 +17,7 @@ fn targets(list: &[(&str, f64)]) -> Vec<Listed> {
         format!(r#"{{"metric":{{"instance":"{name}","job":"j","pod":"p-{name}"}},"value":[1700000005.5,"{scraped}"]}}"#)
     };
     let body = body("vector", &list.iter().map(one).collect::<Vec<_>>().join(","));
-    listed(&series(&body, "vector").unwrap(), "instance").unwrap().0
+    listed(&body, "instance").unwrap().0
 }
 
 /// A series of target `a`; `samples` are offsets from the moment with values.
@@ -28,7 +28,7 @@ fn line(name: &str, labels: &str, samples: &[(f64, &str)]) -> String {
 
 fn page(lines: &[String]) -> Scrape {
     let body = body("matrix", &lines.join(","));
-    scrapes(&series(&body, "matrix").unwrap(), &targets(&[("a", MOMENT)]), "instance").remove(0)
+    scrapes(&body, &targets(&[("a", MOMENT)]), "instance").unwrap().remove(0)
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn each_target_has_its_own_page_and_its_own_moment() {
     let other = line("f", "", &[(1.0, "9"), (0.0, "8")]).replace("\"a\"", "\"b\"").replace("p-a", "p-b");
     let stranger = line("f", "", &[(0.0, "7")]).replace("\"a\"", "\"c\"");
     let body = body("matrix", &[line("f", "", &[(0.0, "1"), (1.0, "2")]), other, stranger].join(","));
-    let pages = scrapes(&series(&body, "matrix").unwrap(), &targets(&[("b", MOMENT + 1.0), ("a", MOMENT)]), "instance");
+    let pages = scrapes(&body, &targets(&[("b", MOMENT + 1.0), ("a", MOMENT)]), "instance").unwrap();
     assert_eq!(pages.iter().map(|scrape| scrape.page.as_str()).collect::<Vec<_>>(), ["f 1\n", "f 9\n"]);
 }
 
@@ -96,20 +96,22 @@ fn two_targets_of_one_name_have_no_page() {
     let list = targets(&[("a", MOMENT), ("a", MOMENT), ("b", MOMENT)]);
     assert_eq!(list.iter().map(|target| (target.name.as_str(), target.namesakes)).collect::<Vec<_>>(), [("a", 2), ("b", 1)]);
     let body = body("matrix", &line("f", "", &[(0.0, "1")]));
-    assert_eq!(scrapes(&series(&body, "matrix").unwrap(), &list, "instance"), [Scrape::default(), Scrape::default()]);
+    assert_eq!(scrapes(&body, &list, "instance").unwrap(), [Scrape::default(), Scrape::default()]);
 }
 
 #[test]
 fn what_is_no_whole_answer_is_refused_in_words() {
-    let error = |body: &str| series(body.as_bytes(), "vector").unwrap_err();
+    let error = |body: &str| listed(body.as_bytes(), "instance").unwrap_err();
     assert_eq!(error(r#"{"status":"error","errorType":"bad_data","error":"parse\nerror"}"#), "bad_data: parse error");
     assert_eq!(error("<html>"), "expected an answer of Prometheus' API in JSON; line 1, column 1");
     assert!(error(r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#).contains("type vector"));
-    assert!(error(r#"{"status":"success"}"#).contains("none"));
+    assert!(error(r#"{"status":"success"}"#).contains("type vector"));
+    assert!(error(r#"{"status":"success","data":{"resultType":"vector","result":[]}} x"#).contains("in JSON"));
+    assert!(error(r#"{"status":"error","errorType":"internal","error":"e","data":null}"#).contains("internal: e"));
     let partial = r#"{"status":"success","warnings":["store is down"],"data":{"resultType":"vector","result":[]}}"#;
     assert!(error(partial).ends_with("store is down"));
     let nameless = body("vector", r#"{"metric":{"job":"j"},"value":[1,"1"]}"#);
-    assert!(listed(&series(&nameless, "vector").unwrap(), "instance").unwrap_err().contains("label instance"));
+    assert!(listed(&nameless, "instance").unwrap_err().contains("label instance"));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! A Prometheus that does not answer, or not with all, leaves the last list, and its targets silent.
 
 mod answer;
+mod json;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -156,7 +157,7 @@ impl Shared {
         let begin = Instant::now();
         let label = question.query.target_label.clone();
         let list = self.post(question, &[("query", &answer::list_query(question.query.matchers()))]).await?;
-        let (targets, now) = answer::series(&list.bytes, "vector").and_then(|series| answer::listed(&series, &label)).map_err(unusable)?;
+        let (targets, now) = answer::listed(&list.bytes, &label).map_err(unusable)?;
         drop(list);
         if targets.len() > MOST_TARGETS {
             return Err(unusable(format!("expected at most {MOST_TARGETS} targets, got {}", targets.len())));
@@ -176,13 +177,10 @@ impl Shared {
         let reader = Reader { engine: question.engine.clone(), keep_pages, lookback, now, clocks, begin };
         let reading = tokio::task::spawn_blocking(move || {
             // The claim on memory is given back with the body.
-            let series = match &body {
-                Some(body) => answer::series(&body.bytes, "matrix")?,
-                None => Vec::new(),
+            let scrapes = match body {
+                Some(body) => answer::scrapes(&body.bytes, &targets, &label)?,
+                None => vec![answer::Scrape::default(); targets.len()],
             };
-            let scrapes = answer::scrapes(&series, &targets, &label);
-            drop(series);
-            drop(body);
             Ok(targets.iter().zip(scrapes).map(|(target, scrape)| reader.report(target, scrape)).collect())
         });
         reading
@@ -210,7 +208,7 @@ impl Shared {
             return Ok(body);
         }
         let reason = status.canonical_reason().unwrap_or("unknown");
-        let said = answer::error(&body.bytes).unwrap_or_else(|| "expected an answer of Prometheus' API".to_owned());
+        let said = json::error(&body.bytes).unwrap_or_else(|| "expected an answer of Prometheus' API".to_owned());
         Err(failure(FailureKind::Status, format!("status {} ({reason}): {said}", status.as_u16())))
     }
 
