@@ -68,6 +68,10 @@ pub(super) fn samples_query(matchers: &str, families: &[&str], seconds: u64) -> 
             // Other characters may mean something in a pattern; a family too many does no harm.
             let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | ':') { c } else { '.' }).collect();
             names.insert(name.replace(':', "_"));
+            // The colon of a name stands behind its first word.
+            if !name.contains(':') {
+                names.insert(name.replacen('_', ":", 1));
+            }
             names.insert(name);
         }
     }

@@ -1,7 +1,12 @@
 //! Does a Prometheus that is asked lead to the same decisions as scraping? Two exporters before the same servers, one of which only
 //! asks the Prometheus that scrapes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use inference_planner_exporter::config::{QueryConfig, ScrapeConfig};
+use inference_planner_exporter::scrape::query::{Querier, Question};
+use inference_planner_exporter::scrape::{Job, Scraper};
+use inference_planner_exporter::units::TargetId;
 
 use super::*;
 
@@ -153,4 +158,94 @@ async fn asking_prometheus_decides_as_scraping_does() {
         }
         sleep(POLL).await;
     }
+}
+
+/// Every recorded page of every engine, by its file. Without empty labels: to Prometheus they are none, and to us part of a series' name.
+fn recorded_pages() -> Vec<(String, String)> {
+    let empty = regex_lite::Regex::new(r#"[a-zA-Z_]+="",?"#).unwrap();
+    let mut pages = Vec::new();
+    for folder in std::fs::read_dir(shipped::path("tests/fixtures/engines")).unwrap().map(|entry| entry.unwrap().path()) {
+        let files = std::fs::read_dir(&folder).into_iter().flatten().map(|entry| entry.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|ending| ending == "prom")) {
+            let page = empty.replace_all(&std::fs::read_to_string(&file).unwrap(), "").into_owned();
+            pages.push((file.file_name().unwrap().to_string_lossy().into_owned(), page));
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// What Prometheus itself does not take, so that it scrapes nothing there.
+const REFUSED_BY_PROMETHEUS: &[&str] = &["llamacpp-b4700-nan.prom"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_recorded_page_reads_alike_through_prometheus() {
+    let _serial = ONE_AT_A_TIME.lock().await;
+    let folder = TempDir::new().unwrap();
+    let pages = recorded_pages();
+    let mut servers = Vec::new();
+    for (_, page) in &pages {
+        servers.push(FakeServer::with_page(page).await);
+    }
+    let prometheus_addr = free_address();
+    let addresses: Vec<_> = servers.iter().map(|server| server.addr.to_string()).collect();
+    let config = folder.path().join("prometheus.yaml");
+    // Labels that pages have as well.
+    let labels = "labels: { engine: e, model_name: of-the-target, namespace: n, pod: p }";
+    let text = format!(
+        "global: {{ scrape_interval: 4s, scrape_timeout: 4s }}\n\
+         scrape_configs: [{{ job_name: j, static_configs: [{{ targets: {addresses:?}, {labels} }}] }}]\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let arguments = [
+        format!("--config.file={}", config.display()),
+        format!("--web.listen-address={prometheus_addr}"),
+        format!("--storage.tsdb.path={}", folder.path().join("data").display()),
+    ];
+    let prometheus = Process::start(&program("prometheus"), &arguments, folder.path().join("prometheus.log"));
+
+    let scrape = ScrapeConfig {
+        interval: Duration::from_secs(20),
+        timeout: Duration::from_secs(20),
+        concurrency: 8,
+        body_limit: 8 << 20,
+        bytes_in_flight: 64 << 20,
+        proxy: None,
+    };
+    let origin = Instant::now().checked_sub(Duration::from_secs(600)).unwrap();
+    let job =
+        |server: &FakeServer| Job { target: TargetId(server.addr.to_string()), url: server.url(), engine: None, access: Arc::default() };
+    let jobs: Vec<_> = servers.iter().map(job).collect();
+    let scraped = Scraper::new(&scrape).unwrap().round(&jobs, origin, false).await;
+    let query = QueryConfig {
+        url: format!("http://{prometheus_addr}"),
+        selector: "{job=\"j\"}".to_owned(),
+        target_label: "instance".to_owned(),
+        lookback: Duration::from_secs(60),
+    };
+    let (querier, question) = (Querier::new(&scrape).unwrap(), Question { query, engine: None, access: Arc::default() });
+    let start = Instant::now();
+    let answer = loop {
+        let answer = querier.round(std::slice::from_ref(&question), origin, false).await.remove(0);
+        if answer.reports.len() == pages.len() {
+            break answer;
+        }
+        assert!(start.elapsed() < DEADLINE, "{:?}\n{}", answer.listing.problem, prometheus.log());
+        sleep(POLL).await;
+    };
+    let asked: BTreeMap<_, _> = answer.reports.iter().map(|report| (&report.target, report)).collect();
+    let mut differing = BTreeSet::new();
+    for ((file, _), scraped) in pages.iter().zip(&scraped) {
+        let asked = asked[&scraped.target];
+        let alike = match (&asked.outcome, &scraped.outcome) {
+            (Ok(asked), Ok(scraped)) => asked.engine == scraped.engine && asked.reading == scraped.reading,
+            (Err(asked), Err(scraped)) => asked.kind == scraped.kind,
+            _ => false,
+        };
+        if !alike {
+            println!("{file}: {:?}\n{:?}\n", asked.outcome, scraped.outcome);
+            differing.insert(file.as_str());
+        }
+    }
+    assert_eq!(differing, REFUSED_BY_PROMETHEUS.iter().copied().collect());
 }
