@@ -176,3 +176,67 @@ pub fn stale_lists(sources: &[KnownSource]) -> Vec<String> {
     };
     sources.iter().filter_map(sentence).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::QueryConfig;
+
+    fn source(url: &str) -> KnownSource {
+        let query = QueryConfig {
+            url: url.to_owned(),
+            selector: "{job=\"j\"}".to_owned(),
+            target_label: "instance".to_owned(),
+            lookback: std::time::Duration::from_secs(120),
+        };
+        KnownSource {
+            source: SourceId::Traffic,
+            targets: Vec::new(),
+            discovery_failed: false,
+            replicas: None,
+            problem: None,
+            refreshes: None,
+            access: Arc::default(),
+            question: Some(Question { query, engine: None, access: Arc::default() }),
+        }
+    }
+
+    fn answer(names: &[&str]) -> Answer {
+        let target = |name: &&str| TargetConfig { target: TargetId((*name).to_owned()), url: String::new() };
+        let targets: Vec<_> = names.iter().map(target).collect();
+        let failure = crate::scrape::report::Failure { kind: crate::planner::input::FailureKind::Connect, message: String::new() };
+        let report = |target: &TargetConfig| TargetReport {
+            target: target.target.clone(),
+            at: std::time::Duration::ZERO,
+            duration: std::time::Duration::ZERO,
+            outcome: Err(failure.clone()),
+        };
+        let reports = targets.iter().map(report).collect();
+        Answer { listing: Listing { targets, looked: true, succeeded: 1, ..Listing::default() }, reports }
+    }
+
+    fn names(source: &KnownSource) -> Vec<&str> {
+        source.targets.iter().map(|target| target.target.as_str()).collect()
+    }
+
+    #[test]
+    fn a_question_of_two_sources_is_asked_once_and_both_know_the_targets() {
+        let mut fleet = Fleet(vec![vec![source("http://one")], vec![source("http://one")]]);
+        let questions = fleet.questions();
+        assert_eq!(questions.len(), 1);
+        let reports = fleet.learn(&questions, vec![answer(&["a", "b"])]);
+        assert_eq!(reports.len(), 2);
+        assert!(fleet.0.iter().flatten().all(|source| names(source) == ["a", "b"] && !source.discovery_failed));
+    }
+
+    #[test]
+    fn a_target_that_another_prometheus_calls_the_same_is_left_out_and_told() {
+        let mut fleet = Fleet(vec![vec![source("http://one"), source("http://other")]]);
+        let questions = fleet.questions();
+        let reports = fleet.learn(&questions, vec![answer(&["a", "b"]), answer(&["b", "c"])]);
+        assert_eq!(reports.iter().map(|report| report.target.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!((names(&fleet.0[0][0]), names(&fleet.0[0][1])), (vec!["a", "b"], vec!["c"]));
+        assert!(!fleet.0[0][0].discovery_failed && fleet.0[0][1].discovery_failed);
+        assert!(fleet.0[0][1].problem.as_deref().is_some_and(|problem| problem.contains("target b as well")));
+    }
+}
