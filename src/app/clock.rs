@@ -4,6 +4,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::units::Moment;
 
+/// How far the zero of the monotonic clock lies before the start: samples that a Prometheus took shortly before it have a time, too.
+const HEAD_START: Duration = Duration::from_secs(3600);
+
 /// The process's clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
@@ -11,9 +14,10 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Clocks whose monotonic time starts now.
+    /// Clocks whose monotonic time starts an hour ago; now, where the system's own began later.
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        let now = Instant::now();
+        Self { origin: now.checked_sub(HEAD_START).unwrap_or(now) }
     }
 
     /// The zero of the monotonic clock.

@@ -1,12 +1,14 @@
-//! Which targets does each source have in this round? What is written down, and what discovery knows at the moment.
+//! Which targets does each source have in this round? What is written down, what discovery knows at the moment, and what a
+//! Prometheus answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::{AccessConfig, Config, DiscoveryConfig, SourceConfig, TargetConfig};
+use crate::config::{AccessConfig, Config, DiscoveryConfig, ModelConfig, SourceConfig, TargetConfig};
 use crate::planner::input::{ModelPolicy, PoolPolicy, SourceId};
 use crate::scrape::Job;
 use crate::scrape::discover::{Listing, ReplicaStates};
+use crate::scrape::query::{Answer, Question};
 use crate::scrape::report::TargetReport;
 use crate::units::{PoolId, TargetId};
 
@@ -30,13 +32,20 @@ pub struct KnownSource {
     /// Looks that succeeded and that did not; `None` where targets are written down.
     pub refreshes: Option<(u64, u64)>,
     access: Arc<AccessConfig>,
+    /// Whom to ask instead of the targets, which are known with the answer.
+    question: Option<Question>,
 }
 
 impl Fleet {
     /// The fleet of a configuration, where `listing` knows what was found.
     pub fn of(config: &Config, listing: impl Fn(&DiscoveryConfig) -> Listing) -> Self {
-        let source = |source: &SourceConfig| match &source.discovery {
-            None => KnownSource {
+        let source = |model: &ModelConfig, source: &SourceConfig| {
+            let question = source.query.as_ref().map(|query| Question {
+                query: query.clone(),
+                engine: model.engine.clone(),
+                access: Arc::clone(&source.access),
+            });
+            let mut known = KnownSource {
                 source: source.source.clone(),
                 targets: source.targets.clone(),
                 discovery_failed: false,
@@ -44,21 +53,14 @@ impl Fleet {
                 problem: None,
                 refreshes: None,
                 access: Arc::clone(&source.access),
-            },
-            Some(discovery) => {
-                let listing = listing(discovery);
-                KnownSource {
-                    source: source.source.clone(),
-                    discovery_failed: listing.is_stale(),
-                    replicas: listing.replicas,
-                    problem: listing.problem,
-                    refreshes: Some((listing.succeeded, listing.failed)),
-                    targets: listing.targets,
-                    access: Arc::clone(&source.access),
-                }
+                question,
+            };
+            if let Some(discovery) = &source.discovery {
+                known.take(listing(discovery));
             }
+            known
         };
-        Self(config.models.iter().map(|model| model.sources.iter().map(source).collect()).collect())
+        Self(config.models.iter().map(|model| model.sources.iter().map(|known| source(model, known)).collect()).collect())
     }
 
     /// The sources of one model, by its place in the configuration.
@@ -70,7 +72,8 @@ impl Fleet {
     pub fn jobs(&self, config: &Config) -> Vec<Job> {
         let mut jobs = BTreeMap::new();
         for (model, sources) in config.models.iter().zip(&self.0) {
-            for (source, target) in sources.iter().flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
+            let scraped = sources.iter().filter(|source| source.question.is_none());
+            for (source, target) in scraped.flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
                 jobs.entry(target.target.clone()).or_insert_with(|| Job {
                     target: target.target.clone(),
                     url: target.url.clone(),
@@ -80,6 +83,57 @@ impl Fleet {
             }
         }
         jobs.into_values().collect()
+    }
+
+    /// What is asked of a Prometheus instead, each question once.
+    pub fn questions(&self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for question in self.0.iter().flatten().filter_map(|source| source.question.as_ref()) {
+            if !questions.contains(question) {
+                questions.push(question.clone());
+            }
+        }
+        questions
+    }
+
+    /// Takes in what came of [`Fleet::questions`], in their order: the targets stand in the fleet, their reports come out, each once.
+    ///
+    /// Targets are told apart by their names. What another server calls by a name that is taken is another target, and is left out.
+    pub fn learn(&mut self, questions: &[Question], answers: Vec<Answer>) -> Vec<TargetReport> {
+        let mut owners: BTreeMap<TargetId, &str> = BTreeMap::new();
+        let mut reports = Vec::new();
+        for (question, answer) in questions.iter().zip(answers) {
+            let mut listing = answer.listing;
+            let mut taken = None;
+            for report in answer.reports {
+                let owner = *owners.entry(report.target.clone()).or_insert_with(|| {
+                    reports.push(report.clone());
+                    &question.query.url
+                });
+                if owner != question.query.url {
+                    listing.targets.retain(|target| target.target != report.target);
+                    taken = Some(report.target);
+                }
+            }
+            if let Some(target) = taken {
+                listing.problem =
+                    Some(format!("another Prometheus has a target {target} as well; choose another target_label for one of them"));
+            }
+            for source in self.0.iter_mut().flatten().filter(|source| source.question.as_ref() == Some(question)) {
+                source.take(listing.clone());
+            }
+        }
+        reports
+    }
+}
+
+impl KnownSource {
+    fn take(&mut self, listing: Listing) {
+        self.discovery_failed = listing.is_stale();
+        self.replicas = listing.replicas;
+        self.problem = listing.problem;
+        self.refreshes = Some((listing.succeeded, listing.failed));
+        self.targets = listing.targets;
     }
 }
 
@@ -121,4 +175,68 @@ pub fn stale_lists(sources: &[KnownSource]) -> Vec<String> {
         Some(format!("Targets of {}: {}. The last list ({known} targets) stays in use.", name(&source.source), source.problem.as_ref()?))
     };
     sources.iter().filter_map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::QueryConfig;
+
+    fn source(url: &str) -> KnownSource {
+        let query = QueryConfig {
+            url: url.to_owned(),
+            selector: "{job=\"j\"}".to_owned(),
+            target_label: "instance".to_owned(),
+            lookback: std::time::Duration::from_secs(120),
+        };
+        KnownSource {
+            source: SourceId::Traffic,
+            targets: Vec::new(),
+            discovery_failed: false,
+            replicas: None,
+            problem: None,
+            refreshes: None,
+            access: Arc::default(),
+            question: Some(Question { query, engine: None, access: Arc::default() }),
+        }
+    }
+
+    fn answer(names: &[&str]) -> Answer {
+        let target = |name: &&str| TargetConfig { target: TargetId((*name).to_owned()), url: String::new() };
+        let targets: Vec<_> = names.iter().map(target).collect();
+        let failure = crate::scrape::report::Failure { kind: crate::planner::input::FailureKind::Connect, message: String::new() };
+        let report = |target: &TargetConfig| TargetReport {
+            target: target.target.clone(),
+            at: std::time::Duration::ZERO,
+            duration: std::time::Duration::ZERO,
+            outcome: Err(failure.clone()),
+        };
+        let reports = targets.iter().map(report).collect();
+        Answer { listing: Listing { targets, looked: true, succeeded: 1, ..Listing::default() }, reports }
+    }
+
+    fn names(source: &KnownSource) -> Vec<&str> {
+        source.targets.iter().map(|target| target.target.as_str()).collect()
+    }
+
+    #[test]
+    fn a_question_of_two_sources_is_asked_once_and_both_know_the_targets() {
+        let mut fleet = Fleet(vec![vec![source("http://one")], vec![source("http://one")]]);
+        let questions = fleet.questions();
+        assert_eq!(questions.len(), 1);
+        let reports = fleet.learn(&questions, vec![answer(&["a", "b"])]);
+        assert_eq!(reports.len(), 2);
+        assert!(fleet.0.iter().flatten().all(|source| names(source) == ["a", "b"] && !source.discovery_failed));
+    }
+
+    #[test]
+    fn a_target_that_another_prometheus_calls_the_same_is_left_out_and_told() {
+        let mut fleet = Fleet(vec![vec![source("http://one"), source("http://other")]]);
+        let questions = fleet.questions();
+        let reports = fleet.learn(&questions, vec![answer(&["a", "b"]), answer(&["b", "c"])]);
+        assert_eq!(reports.iter().map(|report| report.target.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!((names(&fleet.0[0][0]), names(&fleet.0[0][1])), (vec!["a", "b"], vec!["c"]));
+        assert!(!fleet.0[0][0].discovery_failed && fleet.0[0][1].discovery_failed);
+        assert!(fleet.0[0][1].problem.as_deref().is_some_and(|problem| problem.contains("target b as well")));
+    }
 }

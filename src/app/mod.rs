@@ -26,6 +26,7 @@ use crate::export::snapshot::Snapshot;
 use crate::record::Recorder;
 use crate::scrape::Scraper;
 use crate::scrape::discover::Discovery;
+use crate::scrape::query::Querier;
 use crate::scrape::report::TargetReport;
 use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
 use crate::units::Moment;
@@ -96,6 +97,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
     let recorder = options.record.map(open).transpose()?;
     let scraper = Arc::new(Scraper::new(&config.scrape).context("make the scraper")?);
+    let querier = Arc::new(Querier::new(&config.scrape).context("make the querier")?);
     let mut discovery = Discovery::new(&config.scrape).context("make the searches for targets")?;
     discovery.adopt(fleet::searches(&config));
     let now = clock.now();
@@ -119,6 +121,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         clock,
         exporter,
         scraper,
+        querier,
         discovery,
         snapshot,
         keeper,
@@ -137,6 +140,7 @@ struct Ticker {
     clock: Clock,
     exporter: Exporter,
     scraper: Arc<Scraper>,
+    querier: Arc<Querier>,
     discovery: Discovery,
     snapshot: Arc<ArcSwap<Snapshot>>,
     keeper: Keeper,
@@ -185,19 +189,23 @@ impl Ticker {
     ) -> Option<(Vec<TargetReport>, Fleet, Moment)> {
         'rounds: loop {
             let mut fleet = self.fleet();
-            let (jobs, began) = (fleet.jobs(self.exporter.config()), self.clock.now());
-            let scraper = Arc::clone(&self.scraper);
-            let scraping = scraper.round(&jobs, self.clock.origin(), self.recorder.is_some());
+            let (jobs, questions, began) = (fleet.jobs(self.exporter.config()), fleet.questions(), self.clock.now());
+            let (scraper, querier) = (Arc::clone(&self.scraper), Arc::clone(&self.querier));
+            let (origin, keep_pages) = (self.clock.origin(), self.recorder.is_some());
+            let scraping = async { tokio::join!(scraper.round(&jobs, origin, keep_pages), querier.round(&questions, origin, keep_pages)) };
             tokio::pin!(scraping);
             loop {
                 tokio::select! {
                     biased;
                     _ = &mut *stopped => return None,
-                    reports = &mut scraping => return Some((reports, fleet, began)),
+                    (mut reports, answers) = &mut scraping => {
+                        reports.extend(fleet.learn(&questions, answers));
+                        return Some((reports, fleet, began));
+                    }
                     Some(request) = reloads.recv() => {
                         self.reload(request, reloads).await;
                         fleet = self.fleet();
-                        if fleet.jobs(self.exporter.config()) != jobs {
+                        if fleet.jobs(self.exporter.config()) != jobs || fleet.questions() != questions {
                             continue 'rounds;
                         }
                     }
@@ -268,6 +276,7 @@ impl Ticker {
         let running = Arc::clone(self.exporter.config());
         if config.scrape != running.scrape {
             let scraper = Scraper::new(&config.scrape).map_err(|error| vec![format!("scrape: {error}")])?;
+            self.querier = Arc::new(Querier::new(&config.scrape).map_err(|error| vec![format!("scrape: {error}")])?);
             self.scraper = Arc::new(scraper);
         }
         self.discovery.adopt(fleet::searches(&config));

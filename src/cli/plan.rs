@@ -121,7 +121,8 @@ fn targets(config: &Config) -> Vec<TargetConfig> {
 
 /// Refuses a configuration whose targets are found only while running.
 fn written_down(config: &Config) -> anyhow::Result<()> {
-    if fleet::searches(config).next().is_some() {
+    let asks = config.models.iter().flat_map(|model| &model.sources).any(|source| source.query.is_some());
+    if asks || fleet::searches(config).next().is_some() {
         bail!("expected targets that are written down (targets.static): planning from pages finds none; --replay plays what was recorded");
     }
     Ok(())

@@ -130,14 +130,21 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
 
 fn render_targets(yaml: &mut Yaml, depth: usize, source: &SourceConfig) {
     yaml.line(depth, "targets:");
-    match &source.discovery {
-        None => {
+    match (&source.discovery, &source.query) {
+        (None, Some(query)) => {
+            yaml.line(depth + 1, "prometheus:");
+            yaml.line(depth + 2, format_args!("url: {}", quoted(&scalar::hide_secrets(&query.url))));
+            yaml.line(depth + 2, format_args!("selector: {}", quoted(&query.selector)));
+            yaml.line(depth + 2, format_args!("target_label: {}", quoted(&query.target_label)));
+            yaml.line(depth + 2, format_args!("lookback: {}", text(query.lookback)));
+        }
+        (None, None) => {
             yaml.line(depth + 1, "static:");
             for target in &source.targets {
                 yaml.line(depth + 2, format_args!("- {}", quoted(&scalar::hide_secrets(&target.url))));
             }
         }
-        Some(discovery) => render_discovery(yaml, depth + 1, discovery),
+        (Some(discovery), _) => render_discovery(yaml, depth + 1, discovery),
     }
     render_access(yaml, depth + 1, &source.access);
 }

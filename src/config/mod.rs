@@ -13,6 +13,7 @@
 //! | `check`, `scalar` | is each value of its kind |
 //! | `resolve` | what do the values mean together |
 //! | `targets` | where do targets come from, and how are they asked |
+//! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides` | what do the files say that it names |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
@@ -29,6 +30,7 @@ mod overrides;
 mod preset;
 mod problem;
 pub mod profile;
+mod query;
 mod reference;
 mod resolve;
 mod scalar;
@@ -46,6 +48,7 @@ pub use flags::Flags;
 pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;
 pub use problem::Problem;
+pub use query::QueryConfig;
 pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
 pub use targets::{AccessConfig, DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
@@ -173,6 +176,8 @@ pub struct SourceConfig {
     pub targets: Vec<TargetConfig>,
     /// How the targets are found; `None` where they are written down.
     pub discovery: Option<DiscoveryConfig>,
+    /// The Prometheus that is asked instead of the targets; `None` where they are scraped. Then nothing else finds targets.
+    pub query: Option<QueryConfig>,
     /// What goes with every request to them.
     pub access: Arc<AccessConfig>,
 }

@@ -257,7 +257,7 @@ fn hold_for(values: &mut Values, at: &str, interval: Option<Duration>) -> Option
 }
 
 fn source(source: SourceId, draft: TargetsDraft) -> SourceConfig {
-    SourceConfig { source, targets: draft.targets, discovery: draft.discovery, access: draft.access }
+    SourceConfig { source, targets: draft.targets, discovery: draft.discovery, query: draft.query, access: draft.access }
 }
 
 fn pool(

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::check::Values;
 use super::resolve::path;
-use super::{TargetConfig, scalar};
+use super::{QueryConfig, TargetConfig, query, scalar};
 
 /// The ways to find targets, with how often each is asked where nobody says so. The numbers are Prometheus', save for what costs nothing to
 /// ask more often: a look at a file, and a list that the API server holds in memory.
@@ -149,25 +149,27 @@ pub(super) struct TargetsDraft {
     /// The targets written down.
     pub targets: Vec<TargetConfig>,
     pub discovery: Option<DiscoveryConfig>,
+    pub query: Option<QueryConfig>,
     pub access: Arc<AccessConfig>,
 }
 
 impl TargetsDraft {
     /// Whether the source has anything to scrape, now or later.
     pub(super) fn is_source(&self) -> bool {
-        !self.targets.is_empty() || self.discovery.is_some()
+        !self.targets.is_empty() || self.discovery.is_some() || self.query.is_some()
     }
 }
 
 /// Whether the section at `at` says where targets come from, rightly or wrongly.
 pub(super) fn is_written(values: &Values, at: &str) -> bool {
-    std::iter::once("static").chain(WAYS.map(|(name, _)| name)).any(|way| values.is_written(&format!("{at}.{way}")))
+    ["static", query::KEY].into_iter().chain(WAYS.map(|(name, _)| name)).any(|way| values.is_written(&format!("{at}.{way}")))
 }
 
 /// Reads the section at `at`.
 pub(super) fn read(values: &mut Values, at: &str, folder: &Path, own_namespace: &str) -> TargetsDraft {
     let key = |name: &str| format!("{at}.{name}");
-    let written: Vec<&str> = WAYS.iter().map(|(name, _)| *name).filter(|name| values.is_written(&key(name))).collect();
+    let ways = WAYS.iter().map(|(name, _)| *name).chain([query::KEY]);
+    let written: Vec<&str> = ways.filter(|name| values.is_written(&key(name))).collect();
     let fixed = values.is_written(&key("static"));
     if let Some(second) = written.get(usize::from(!fixed)) {
         let first = if fixed { "static" } else { written[0] };
@@ -175,18 +177,27 @@ pub(super) fn read(values: &mut Values, at: &str, folder: &Path, own_namespace: 
     }
     let access = access(values, at, folder);
     let targets = written_down(values, &key("static"));
-    if written.is_empty() {
+    let Some(&way) = written.first() else {
         if is_written(values, at) {
-            for name in ["scheme", "path", "refresh_interval", "nameserver", "keep", "drop"].map(key) {
-                if values.is_written(&name) {
-                    values.problem(&name, "belongs to targets that are found; with static, leave it out and write whole URLs");
-                }
-            }
+            refuse_rules_of_found(values, at, "with static, leave it out and write whole URLs");
         }
-        return TargetsDraft { targets, discovery: None, access };
+        return TargetsDraft { targets, discovery: None, query: None, access };
+    };
+    if way == query::KEY {
+        refuse_rules_of_found(values, at, "with prometheus, leave it out and choose by its selector");
+        return TargetsDraft { targets, discovery: None, query: query::read(values, &key(query::KEY)), access };
     }
-    let discovery = discovery(values, at, written[0], folder, own_namespace);
-    TargetsDraft { targets, discovery, access }
+    let discovery = discovery(values, at, way, folder, own_namespace);
+    TargetsDraft { targets, discovery, query: None, access }
+}
+
+fn refuse_rules_of_found(values: &mut Values, at: &str, instead: &str) {
+    for name in ["scheme", "path", "refresh_interval", "nameserver", "keep", "drop"] {
+        let key = format!("{at}.{name}");
+        if values.is_written(&key) {
+            values.problem(&key, format!("belongs to targets that are found; {instead}"));
+        }
+    }
 }
 
 fn discovery(values: &mut Values, at: &str, way: &str, folder: &Path, own_namespace: &str) -> Option<DiscoveryConfig> {

@@ -208,7 +208,7 @@ fn take_in_source(memory: &mut Memory, input: &SourceInput, rule: ChangeRule, no
         match &reading.reading {
             Reading::Sample(sample) => {
                 state.up += 1;
-                let born = age_if_born_inside(sample.process_start, window_started.filter(|_| is_new && known_before), now);
+                let born = age_if_born_inside(sample.process_start, window_started.filter(|_| is_new && known_before), now, reading.at);
                 if target.record(reading.at, sample, rule, born) {
                     state.resets.push(reading.target.clone());
                 }
@@ -229,9 +229,11 @@ fn take_in_source(memory: &mut Memory, input: &SourceInput, rule: ChangeRule, no
     (state, spoiled)
 }
 
-fn age_if_born_inside(process_start: Option<f64>, window_started: Option<Moment>, now: Moment) -> Option<Duration> {
+/// The process's age at `at`, which is before `now` where somebody else took the sample.
+fn age_if_born_inside(process_start: Option<f64>, window_started: Option<Moment>, now: Moment, at: Duration) -> Option<Duration> {
     let (start, window) = (process_start?, window_started?);
-    let age = Duration::try_from_secs_f64(now.wall.as_secs_f64() - start).ok()?;
+    let seen = now.wall.saturating_sub(now.monotonic.saturating_sub(at));
+    let age = Duration::try_from_secs_f64(seen.as_secs_f64() - start).ok()?;
     (start >= window.wall.as_secs_f64()).then_some(age)
 }
 

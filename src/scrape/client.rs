@@ -3,10 +3,10 @@
 //! The client follows no redirect by itself, uses no proxy that the configuration does not name, and undoes no compression: each of
 //! these is decided here, with a limit and with words for people. Connections are kept between rounds.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, ClientBuilder, Proxy, Response, StatusCode, Url};
 
 use super::access::{Accesses, Ready};
@@ -63,26 +63,17 @@ impl Requester {
     /// The answer to a request for this page: status 200, the body not yet read. Follows one redirect within the same server. The headers of
     /// `access` win over `extra`.
     pub(super) async fn get(&self, url: &str, access: &AccessConfig, extra: &HeaderMap) -> Result<Response, Failure> {
-        let url = Url::parse(url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            .ok_or_else(|| failure(FailureKind::Connect, "the target's URL is not usable; expected http:// or https:// and a host"))?;
-        let ready = if *access == AccessConfig::default() {
-            None
-        } else {
-            let (idle, proxy) = (self.idle, self.proxy.clone());
-            Some(self.accesses.ready(access, move || builder(idle, proxy)).await?)
-        };
+        let (url, ready) = self.prepare(url, access).await?;
         let mut headers = extra.clone();
         headers.extend(ready.iter().flat_map(|ready| ready.headers.clone()));
-        let response = self.send(&url, ready.as_deref(), &headers).await?;
+        let response = self.send(&url, ready.as_deref(), &headers, None).await?;
         if !response.status().is_redirection() {
             return ok(response);
         }
         let url = same_server(&url, &response)?;
         drop(response);
         tracing::debug!(target = place(&url), path = url.path(), "following a redirect");
-        let response = self.send(&url, ready.as_deref(), &headers).await?;
+        let response = self.send(&url, ready.as_deref(), &headers, None).await?;
         if response.status().is_redirection() {
             let message = format!("status {}: redirected twice; expected the page after one redirect", response.status().as_u16());
             return Err(failure(FailureKind::Status, message));
@@ -90,12 +81,46 @@ impl Requester {
         ok(response)
     }
 
-    async fn send(&self, url: &Url, ready: Option<&Ready>, headers: &HeaderMap) -> Result<Response, Failure> {
+    /// The answer to a question that is asked by a form and answered with JSON: of any status but a redirection, which would lose the form.
+    /// The question must change nothing: it is asked again where a kept connection turns out to be closed.
+    pub(super) async fn ask(&self, url: &str, access: &AccessConfig, form: &[(&str, &str)]) -> Result<Response, Failure> {
+        let (url, ready) = self.prepare(url, access).await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        headers.extend(ready.iter().flat_map(|ready| ready.headers.clone()));
+        let mut encoded = url.clone();
+        encoded.query_pairs_mut().clear().extend_pairs(form);
+        let response = self.send(&url, ready.as_deref(), &headers, encoded.query()).await?;
+        if response.status().is_redirection() {
+            let message = format!("status {}: redirected; expected an answer", response.status().as_u16());
+            return Err(failure(FailureKind::Status, message));
+        }
+        Ok(response)
+    }
+
+    async fn prepare(&self, url: &str, access: &AccessConfig) -> Result<(Url, Option<Arc<Ready>>), Failure> {
+        let url = Url::parse(url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+            .ok_or_else(|| failure(FailureKind::Connect, "the target's URL is not usable; expected http:// or https:// and a host"))?;
+        if *access == AccessConfig::default() {
+            return Ok((url, None));
+        }
+        let (idle, proxy) = (self.idle, self.proxy.clone());
+        Ok((url, Some(self.accesses.ready(access, move || builder(idle, proxy)).await?)))
+    }
+
+    /// Sends a request; with a form as its body, where there is one.
+    async fn send(&self, url: &Url, ready: Option<&Ready>, headers: &HeaderMap, form: Option<&str>) -> Result<Response, Failure> {
         let client = match ready.and_then(|ready| ready.secure.as_ref()) {
             Some(client) if url.scheme() == "https" => client,
             _ => self.client(url)?,
         };
-        let request = || client.get(url.clone()).headers(headers.clone()).send();
+        let request = || match form {
+            None => client.get(url.clone()).headers(headers.clone()).send(),
+            Some(form) => client.post(url.clone()).headers(headers.clone()).body(form.to_owned()).send(),
+        };
         let answer = match request().await {
             Err(error) if closed_without_answer(&error) => request().await,
             answer => answer,

@@ -10,7 +10,7 @@ use super::failure::failure;
 use super::report::{Failure, Scraped};
 
 /// The families of all engines. Put together once: that takes as long as reading a short page.
-static ALL_FAMILIES: LazyLock<Wanted> = LazyLock::new(|| Wanted::new(ENGINES.iter().flat_map(|engine| engine.family_names())));
+static ALL_FAMILIES: LazyLock<Wanted> = LazyLock::new(|| Wanted::new(families(None)));
 
 /// Reads a whole page.
 ///
@@ -39,6 +39,11 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, k
         first_problem: page.problems.first().first().map(ToString::to_string),
         page: keep.then(|| used_lines(body, &page, &engine)),
     })
+}
+
+/// The families that a page is read for: those of the engine, or of all.
+pub(super) fn families(engine: Option<&Dialect>) -> Vec<&str> {
+    engine.map_or_else(|| ENGINES.iter().flat_map(|engine| engine.family_names()).collect(), Dialect::family_names)
 }
 
 fn recognised(page: &Page<'_>) -> Option<Dialect> {

@@ -11,7 +11,8 @@ use crate::units::TargetId;
 pub struct TargetReport {
     /// Which target.
     pub target: TargetId,
-    /// When the answer was complete or given up, on the process's monotonic clock.
+    /// When the answer was complete or given up, on the process's monotonic clock; where a Prometheus was asked instead, when it had scraped
+    /// the target.
     pub at: Duration,
     /// How long it took.
     pub duration: Duration,

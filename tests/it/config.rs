@@ -180,7 +180,12 @@ models:
 fn targets_may_be_found_in_every_way() {
     use config::{DiscoveryConfig, Way};
     let text = |targets: &str| FOUND.replace("TARGETS", targets);
-    let ways = ["srv: _http._tcp.d.llm.svc", "http_sd: 'http://inventory/targets'"];
+    let ways = [
+        "srv: _http._tcp.d.llm.svc",
+        "http_sd: 'http://inventory/targets'",
+        "prometheus: { url: 'https://prometheus:9090/', selector: '{job=\"vllm\"}', target_label: pod, lookback: 90s }, headers: { X-Scope-OrgID: hunter2 }",
+        "prometheus: { url: 'http://prometheus:9090/prefix', selector: '{job=\"vllm\",role=~\"decode|both\",}' }",
+    ];
     #[cfg(feature = "kubernetes")]
     let ways = ways.into_iter().chain([
         "kubernetes: { service: decode }",
@@ -207,6 +212,43 @@ fn targets_may_be_found_in_every_way() {
         assert_eq!(first.config.models[0].policy.pools[1].replicas_from, ReplicasFrom::Targets);
         let told = lines(&first.warnings);
         assert!(told.iter().any(|warning| warning.contains("tls.insecure_skip_verify: certificates are not checked")), "{told:?}");
+    }
+}
+
+#[test]
+fn mistakes_in_what_prometheus_is_asked_are_told_together() {
+    let text = "
+models:
+  - name: M
+    planner: { profile: profile.json }
+    pools:
+      - name: p
+        role: prefill
+        max_replicas: 4
+        targets:
+          prometheus: { url: 'http://h/?k=hunter2', selector: 'up', target_label: __name__, lookback: 1h }
+          keep: { a: b }
+          dns: h:1
+      - { name: d, role: decode, max_replicas: 4, targets: { prometheus: { url: 'http://h' }, scheme: https } }
+";
+    let told = problems(file("c.yaml", text));
+    assert!(!told.iter().any(|problem| problem.contains("hunter2")), "{told:#?}");
+    for expected in [
+        "pools[0].targets.prometheus: expected one way to find targets, got dns and prometheus; keep one",
+        "pools[1].targets.prometheus.selector: required",
+        "pools[1].targets.scheme: belongs to targets that are found; with prometheus",
+    ] {
+        assert!(told.iter().any(|problem| problem.contains(expected)), "{expected}: {told:#?}");
+    }
+    let told = problems(file("c.yaml", &text.replace("          dns: h:1\n", "")));
+    for expected in [
+        "prometheus.url: expected the URL of a server",
+        "prometheus.selector: expected labels of the targets such as {job=\"vllm\"}",
+        "prometheus.target_label: expected a label such as instance",
+        "prometheus.lookback: expected at most 10m, got 1h",
+        "pools[0].targets.keep: belongs to targets that are found; with prometheus",
+    ] {
+        assert!(told.iter().any(|problem| problem.contains(expected)), "{expected}: {told:#?}");
     }
 }
 

@@ -17,6 +17,7 @@ mod plan_cli;
 #[cfg(feature = "real-programs")]
 mod prometheus;
 mod promql;
+mod queried;
 mod scrape;
 mod server;
 mod service;

@@ -1,6 +1,8 @@
 //! Does it all work with a real Prometheus? The real binary before fake servers whose counters grow, a Prometheus that scrapes it, and
 //! every expression that we ship. Needs `prometheus` and `promtool` in PATH: `tests/run` installs them.
 
+mod queried;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -75,7 +75,7 @@ pub struct ReplicaStates {
 
 /// What one look found.
 #[derive(Debug, Default)]
-struct Looked {
+pub(super) struct Looked {
     targets: Vec<TargetConfig>,
     replicas: Option<ReplicaStates>,
     /// What part of it is older than this look, and why.
@@ -210,7 +210,7 @@ async fn search(config: DiscoveryConfig, tools: Arc<Tools>, publish: watch::Send
 }
 
 /// What is known after a look.
-fn after(before: &Listing, looked: Result<Looked, String>) -> Listing {
+pub(super) fn after(before: &Listing, looked: Result<Looked, String>) -> Listing {
     let mut listing = Listing { looked: true, problem: None, ..before.clone() };
     match looked {
         Ok(looked) => {
