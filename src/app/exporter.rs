@@ -15,7 +15,7 @@ use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, So
 use crate::planner::input::{self, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
-use crate::planner::plan::{Plan, PoolPlan, Reason};
+use crate::planner::plan::{LoopDecision, Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
 use crate::scrape::discover::ReplicaStates;
 use crate::scrape::report::TargetReport;
@@ -423,7 +423,9 @@ fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
     if before.reason != after.reason {
         events.push(Event::Verdict { model: after.model.clone(), before: before.reason, after: after.reason });
     }
-    if after.decided && !after.warnings.is_empty() {
+    // The fast loop decides every few seconds; what it repeats is said once.
+    let repeated = after.pools.iter().any(|pool| pool.fast_loop != LoopDecision::Wait) && before.warnings == after.warnings;
+    if after.decided && !repeated && !after.warnings.is_empty() {
         let warnings = after.warnings.iter().map(|warning| warning.meaning()).collect();
         events.push(Event::Warnings { model: after.model.clone(), warnings });
     }

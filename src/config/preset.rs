@@ -40,7 +40,8 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
         }
         Some(Preset::Dynamo) if objective => {
             let message = "targets throughput, latency and load know no objective; leave slo out (target sla is not supported yet)";
-            values.problem(&format!("{key}.slo"), message);
+            let written = ["ttft", "itl"].map(|name| format!("{key}.slo.{name}")).into_iter().find(|at| values.is_written(at));
+            values.problem(&written.unwrap_or_else(|| format!("{key}.slo")), message);
         }
         _ => {}
     }

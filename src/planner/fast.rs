@@ -113,7 +113,7 @@ fn decide_pool(
     let coverage = seen.coverage();
     let held = |reason| (reason, coverage);
     if seen.known == 0 {
-        return Err(held(Reason::NoTargets));
+        return Err(held(if seen.routers > 0 { Reason::MissingCapability } else { Reason::NoTargets }));
     }
     if coverage.get() < COVERAGE_TO_RAISE {
         return Err(held(if seen.answered > seen.loads.len() { Reason::MissingCapability } else { Reason::CoverageLow }));
@@ -193,15 +193,17 @@ struct Seen {
     /// Targets that answered.
     answered: usize,
     known: usize,
+    /// Routers among the traffic targets that say nothing of their fleet's load; they are no replicas.
+    routers: usize,
 }
 
 impl Seen {
-    /// From the pool's own targets where it has some, else from the traffic targets: what they say of themselves, or of their fleet.
+    /// From the pool's own targets where any are configured, also while there are none, else from the traffic targets: what they say of themselves, or of their fleet.
     fn of(input: &ModelInput, pool: &PoolPolicy, load: &LoadPolicy, lengths: Lengths) -> Self {
         let source = |id: &SourceId| input.sources.iter().find(|source| source.source == *id);
-        let own = source(&SourceId::Pool(pool.pool.clone())).filter(|source| !source.targets.is_empty());
+        let own = source(&SourceId::Pool(pool.pool.clone()));
         let source: Option<&SourceInput> = own.or_else(|| source(&SourceId::Traffic));
-        let mut seen = Self { loads: BTreeMap::new(), answered: 0, known: 0 };
+        let mut seen = Self { loads: BTreeMap::new(), answered: 0, known: 0, routers: 0 };
         for reading in source.into_iter().flat_map(|source| &source.targets) {
             seen.known += 1;
             let Reading::Sample(sample) = &reading.reading else { continue };
@@ -210,10 +212,14 @@ impl Seen {
                 seen.known -= 1;
                 continue;
             }
-            seen.answered += 1;
-            if let Some(load) = load_of(sample, pool, load, lengths).filter(|load| load.is_finite() && *load >= 0.0) {
-                seen.loads.insert(reading.target.clone(), load);
+            let load = load_of(sample, pool, load, lengths).filter(|load| load.is_finite() && *load >= 0.0);
+            if load.is_none() && own.is_none() && sample.is_of_a_router() {
+                seen.known -= 1;
+                seen.routers += 1;
+                continue;
             }
+            seen.answered += 1;
+            seen.loads.extend(load.map(|load| (reading.target.clone(), load)));
         }
         seen
     }

@@ -152,11 +152,11 @@ pub fn current_replicas(pool: &PoolPolicy, memory: &Memory, input: &ModelInput) 
     }
 }
 
-/// Replicas behind the targets of a source, without those that answer and do not know the model.
+/// Replicas behind the targets of a source, without those that answer and do not know the model, and without routers.
 fn listed(source: &SourceId, pool: &PoolPolicy, input: &ModelInput) -> Option<Replicas> {
     let source = input.sources.iter().find(|known| known.source == *source)?;
     let serves = |reading: &&input::TargetReading| match &reading.reading {
-        input::Reading::Sample(sample) => source.source != SourceId::Traffic || !sample.is_empty(),
+        input::Reading::Sample(sample) => source.source != SourceId::Traffic || !(sample.is_empty() || sample.is_of_a_router()),
         input::Reading::Failed(_) => true,
     };
     let targets = u32::try_from(source.targets.iter().filter(serves).count()).unwrap_or(u32::MAX);

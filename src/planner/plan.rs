@@ -46,7 +46,7 @@ macro_rules! closed_set {
 closed_set! {
     /// Why a recommendation is what it is. All but `none` and `slo_unreachable` hold the last value.
     Reason {
-        None = "none", "The value was computed from a window that can be trusted.";
+        None = "none", "The value was computed from data that can be trusted.";
         Baseline = "baseline", "No complete window yet: the first scrape only sets the baseline, or the process has just started.";
         NoTargets = "no_targets", "The list of targets is empty.";
         DiscoveryFailed = "discovery_failed", "The list of targets could not be read and none was known before.";

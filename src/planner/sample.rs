@@ -243,6 +243,12 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Whether it comes from a router or front end, which is no replica: it speaks of a fleet, or of requests without any memory of its own.
+    pub fn is_of_a_router(&self) -> bool {
+        let has = |gauge| self.gauges.contains_key(&gauge);
+        !self.fleet.is_empty() || !self.workers.is_empty() || (has(Gauge::InFlight) && !has(Gauge::KvUsage) && !has(Gauge::Running))
+    }
+
     /// Whether it says nothing of the model at all.
     pub fn is_empty(&self) -> bool {
         self.histograms.is_empty() && self.tallies.is_empty() && self.workers.is_empty() && self.gauges.is_empty() && self.fleet.is_empty()

@@ -85,7 +85,7 @@ fn render_model(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Stri
         Escaped(&model.target_namespace),
         plan.preset.as_str(),
         plan.mode.as_str(),
-        seconds(model.policy.interval),
+        seconds(model.policy.load.map_or(model.policy.interval, |load| load.interval)),
     );
     if plan.held {
         let _ = writeln!(html, "<p class=\"held\">Held: <b>{}</b>. {}</p>", Escaped(plan.reason), Escaped(plan.reason.meaning()));
@@ -152,7 +152,7 @@ fn latencies(plan: &Plan) -> String {
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.ttft_seconds),
             state: plan.prompt,
-            attained: seen.and_then(|seen| seen.ttft_attainment),
+            attained: seen.and_then(|seen| seen.ttft_attainment).filter(|_| plan.has_objectives()),
             ratio: plan.latency_ratio.prompt,
             estimates: [estimated.current.ttft_seconds, estimated.recommended.ttft_seconds],
         }),
@@ -162,7 +162,7 @@ fn latencies(plan: &Plan) -> String {
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.itl_seconds),
             state: plan.generation,
-            attained: seen.and_then(|seen| seen.itl_attainment),
+            attained: seen.and_then(|seen| seen.itl_attainment).filter(|_| plan.has_objectives()),
             ratio: plan.latency_ratio.generation,
             estimates: [estimated.current.itl_seconds, estimated.recommended.itl_seconds],
         }),

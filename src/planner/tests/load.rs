@@ -67,9 +67,14 @@ fn policy() -> ModelPolicy {
     policy
 }
 
+/// A server's counters; it knows nothing of a fleet.
+fn counters() -> Sample {
+    Sample { workers: BTreeMap::new(), ..Router::default().sample() }
+}
+
 fn server(usage: f64, running: f64, waiting: f64) -> Reading {
     let gauges = BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::Running, running), (Gauge::Waiting, waiting)]);
-    Reading::Sample(Box::new(Sample { gauges, ..Router::default().sample() }))
+    Reading::Sample(Box::new(Sample { gauges, ..counters() }))
 }
 
 const NAMES: [&str; 4] = ["a:1/metrics", "b:1/metrics", "c:1/metrics", "d:1/metrics"];
@@ -129,7 +134,7 @@ fn a_silent_server_stops_a_decrease_and_not_an_increase() {
 #[test]
 fn a_server_that_does_not_say_how_full_it_is_holds_the_pool() {
     let mut world = World::new(policy());
-    let blank = || Reading::Sample(Box::new(Router::default().sample()));
+    let blank = || Reading::Sample(Box::new(counters()));
     let plan = rounds(&mut world, 0.0, 3, &[blank(), blank()]);
     assert_eq!((plan.reason, plan.pools[0].recommended_replicas), (Reason::MissingCapability, None));
     let down = rounds(&mut world, 15.0, 3, &[failed(), failed()]);
@@ -147,7 +152,7 @@ fn a_prefill_pool_without_a_context_length_is_held_and_its_neighbour_is_not() {
     };
     let queued = |tokens: f64| {
         let gauges = BTreeMap::from([(Gauge::QueuedPromptTokens, tokens)]);
-        Reading::Sample(Box::new(Sample { gauges, ..Router::default().sample() }))
+        Reading::Sample(Box::new(Sample { gauges, ..counters() }))
     };
     let mut world = World::new(policy.clone());
     let plan = world.round_of(0.0, sources(queued(9000.0), server(1.0, 10.0, 5.0)));
@@ -189,8 +194,7 @@ fn after_a_blind_time_the_fleet_is_watched_anew_before_it_shrinks() {
 
 #[test]
 fn what_is_not_known_to_be_empty_does_not_shrink() {
-    let gauges =
-        |list: &[(Gauge, f64)]| Reading::Sample(Box::new(Sample { gauges: list.iter().copied().collect(), ..Router::default().sample() }));
+    let gauges = |list: &[(Gauge, f64)]| Reading::Sample(Box::new(Sample { gauges: list.iter().copied().collect(), ..counters() }));
     let no_queue_gauge = [(Gauge::KvUsage, 0.0), (Gauge::Running, 0.0)];
     let queue_without_memory = [(Gauge::KvUsage, 0.0), (Gauge::Running, 10.0), (Gauge::Waiting, 50.0)];
     let nothing_runs = [(Gauge::KvUsage, 0.2), (Gauge::Running, 0.0), (Gauge::Waiting, 500.0)];
@@ -209,7 +213,7 @@ fn a_routers_own_queue_counts_for_its_fleet() {
             gauges: BTreeMap::from([(Gauge::Waiting, queued)]),
             fleet: BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::KvCapacityTokens, 10_000.0)]),
             workers: BTreeMap::from([(Role::Aggregated, Replicas(4))]),
-            ..Router::default().sample()
+            ..counters()
         }))
     };
     let mut world = World::new(policy());
@@ -218,4 +222,32 @@ fn a_routers_own_queue_counts_for_its_fleet() {
     // Without lengths the queue cannot be priced: the fleet is full, neither more nor less.
     let queued = rounds(&mut world, 75.0, 20, &[front_end(500.0, 0.0)]);
     assert_eq!(queued.pools[0].recommended_replicas, Some(Replicas(4)));
+}
+
+#[test]
+fn a_pool_whose_own_list_is_empty_is_not_planned_from_its_router() {
+    let mut policy = policy();
+    policy.pools[0].replicas_from = ReplicasFrom::Targets;
+    let pool = || SourceId::Pool(policy.pools[0].pool.clone());
+    let mut world = World::new(policy.clone());
+    let mut plan = None;
+    for round in 0..40_u32 {
+        let own =
+            if round < 15 { vec![("a:1/metrics", server(0.9, 9.0, 4.0)), ("b:1/metrics", server(0.9, 9.0, 4.0))] } else { Vec::new() };
+        let router = vec![("r:1/metrics", server(0.0, 0.0, 0.0))];
+        plan = Some(world.round_of(f64::from(round) * 5.0, vec![(SourceId::Traffic, router), (pool(), own)]));
+    }
+    let plan = plan.unwrap();
+    assert_eq!((plan.pools[0].reason, plan.pools[0].planned_replicas), (Reason::NoTargets, Some(Replicas(3))));
+}
+
+#[test]
+fn a_front_end_among_the_urls_is_no_replica() {
+    let front_end = Reading::Sample(Box::new(Sample { gauges: BTreeMap::from([(Gauge::InFlight, 7.0)]), ..counters() }));
+    let mut front_end_alone = World::new(policy());
+    let alone = rounds(&mut front_end_alone, 0.0, 3, std::slice::from_ref(&front_end));
+    assert_eq!((alone.reason, alone.pools[0].recommended_replicas), (Reason::MissingCapability, None));
+    let mut world = World::new(policy());
+    let plan = rounds(&mut world, 0.0, 3, &[front_end, server(0.7, 9.0, 0.0), server(0.7, 9.0, 0.0)]);
+    assert_eq!((plan.reason, plan.pools[0].current_replicas, plan.pools[0].coverage), (Reason::None, Some(Replicas(2)), Some(Ratio(1.0))));
 }

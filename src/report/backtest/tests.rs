@@ -146,9 +146,7 @@ fn names_from_outside_stay_text() {
 fn reasons_are_marked_listed_and_explained() {
     let page = html(&comparison(vec![outcome("one", 100, &[Role::Aggregated])], 500.0));
     assert!(
-        page.contains(
-            "0:00:50 aggregated 1 → 2\nnone: The value was computed from a window that can be trusted.\nenvelope_queue 2</title>"
-        )
+        page.contains("0:00:50 aggregated 1 → 2\nnone: The value was computed from data that can be trusted.\nenvelope_queue 2</title>")
     );
     assert!(page.contains("<li><b>0:00:50</b> aggregated 1 → 2 <span class=\"reason calm\" title=\"The value was computed"));
     assert!(page.contains("<div>aggregated: envelope_queue 2</div></li>"));

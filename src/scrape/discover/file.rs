@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::sieve::{Found, Group, Sieve, places};
+use super::sieve::{Found, Group, MOST_TARGETS, Sieve, places};
 use super::{LARGEST_LIST, Looked};
 use crate::config::TargetConfig;
 use crate::scrape::access::{Mark, small};
@@ -58,6 +58,9 @@ fn look(pattern: &Path, known: &mut BTreeMap<PathBuf, Known>, sieve: &Sieve) -> 
     }
     let targets: BTreeMap<&TargetId, &TargetConfig> =
         known.values().flat_map(|file| &file.targets).map(|target| (&target.target, target)).collect();
+    if targets.len() > MOST_TARGETS {
+        return Err(format!("expected at most {MOST_TARGETS} targets in all files of {}, got {}", pattern.display(), targets.len()));
+    }
     let problem = known.iter().find_map(|(file, known)| Some(format!("{}: {}", file.display(), known.problem.as_ref()?)));
     Ok(Looked { targets: targets.into_values().cloned().collect(), replicas: None, problem })
 }
@@ -100,6 +103,9 @@ fn parse(file: &Path, bytes: &[u8]) -> Result<Vec<Group>, String> {
     if file.extension().is_some_and(|ending| ending == "json") {
         let refused = |error: serde_json::Error| format!("{expected}; line {}, column {}", error.line(), error.column());
         serde_json::from_str(text).map_err(refused)
+    } else if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        // Not yet written, or cut; an empty list is written `[]`.
+        Err(format!("{expected}, got nothing"))
     } else {
         let place = |error: &serde_saphyr::Error| {
             error.location().map_or(String::new(), |at| format!("; line {}, column {}", at.line(), at.column()))

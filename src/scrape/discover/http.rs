@@ -34,7 +34,10 @@ impl Http {
             let (line, column) = (error.line(), error.column());
             format!("expected a list of {{ \"targets\": [\"HOST:PORT\"], \"labels\": {{}} }}; line {line}, column {column}")
         })?;
-        sieve.sift(places(groups)).map(Looked::from)
+        // A long list takes seconds, in which nothing else must wait.
+        let sieve = Arc::clone(sieve);
+        let sifting = tokio::task::spawn_blocking(move || sieve.sift(places(groups)).map(Looked::from));
+        sifting.await.map_err(|error| format!("reading the list ended unexpectedly: {error}"))?
     }
 }
 

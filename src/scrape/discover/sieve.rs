@@ -9,7 +9,7 @@ use crate::config::{DiscoveryConfig, TargetConfig, found_target, whole};
 use crate::units::TargetId;
 
 /// Most targets of one source: a wrong list must not open a hundred thousand sockets.
-const MOST_TARGETS: usize = 10_000;
+pub(super) const MOST_TARGETS: usize = 10_000;
 
 /// A place that a way found, with what is said of it.
 #[derive(Debug, Default)]
