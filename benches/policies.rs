@@ -92,7 +92,14 @@ fn play(trace: &str, scale: &str, seed: u64) -> Vec<Row> {
     let best = hindsight["clairvoyant"]["gpu_hours"].as_f64();
     let lists = [&document["configurations"], &document["baselines"]].into_iter().filter_map(Value::as_array).flatten();
     let bounds = ["constant", "clairvoyant", "causal"].into_iter().filter_map(|name| hindsight.get(name));
-    lists.chain(bounds).map(|outcome| row(outcome, best)).collect()
+    let rows: Vec<Row> = lists.chain(bounds).map(|outcome| row(outcome, best)).collect();
+    // The clairvoyant plan is the cheapest that is known; a cheaper row that does as well would be a fault of the search.
+    if let (Some(goal), Some(best)) = (hindsight["goal"].as_f64(), best) {
+        for row in rows.iter().filter(|row| row.attainment >= goal) {
+            assert!(row.gpu_hours >= best - 1e-9, "{trace}: {} costs {} GPU h, the clairvoyant plan {best}", row.policy, row.gpu_hours);
+        }
+    }
+    rows
 }
 
 fn row(outcome: &Value, best: Option<f64>) -> Row {
