@@ -12,12 +12,11 @@ use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
-use crate::planner::input::{self, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
+use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{LoopDecision, Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
-use crate::scrape::discover::ReplicaStates;
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
 
@@ -62,7 +61,7 @@ struct ModelState {
     memory: Memory,
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
-    replicas: BTreeMap<PoolId, ReplicaStates>,
+    replicas: BTreeMap<PoolId, Lifecycle>,
     stale_lists: Vec<String>,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
@@ -342,7 +341,12 @@ impl Exporter {
         let memory = Memory::restored(pools);
         // Nothing was scraped yet, but every source is known: its counters start at 0.
         let sources = self.config.models[origin].sources.iter();
-        let sources = sources.map(|source| SourceInput { source: source.source.clone(), discovery_failed: false, targets: Vec::new() });
+        let sources = sources.map(|source| SourceInput {
+            source: source.source.clone(),
+            discovery_failed: false,
+            targets: Vec::new(),
+            lifecycle: None,
+        });
         let input = ModelInput { sources: sources.collect() };
         let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
         let memory = Memory::restored(memory.pools);
@@ -386,6 +390,7 @@ pub fn input_of(sources: &[KnownSource], name: &ModelId, reports: &BTreeMap<&Tar
             .filter_map(|target| reports.get(&target.target))
             .map(|report| TargetReading { target: report.target.clone(), at: report.at, reading: reading(report) })
             .collect(),
+        lifecycle: source.replicas,
     });
     ModelInput { sources: sources.collect() }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{AccessConfig, Config, DiscoveryConfig, ModelConfig, SourceConfig, TargetConfig};
-use crate::planner::input::{ModelPolicy, PoolPolicy, SourceId};
+use crate::planner::input::{Lifecycle, ModelPolicy, PoolPolicy, SourceId};
 use crate::scrape::Job;
-use crate::scrape::discover::{Listing, ReplicaStates};
+use crate::scrape::discover::Listing;
 use crate::scrape::query::{Answer, Question};
 use crate::scrape::report::TargetReport;
 use crate::units::{PoolId, TargetId};
@@ -26,7 +26,7 @@ pub struct KnownSource {
     /// Whether the list may be another one by now.
     pub discovery_failed: bool,
     /// Replicas by state, where discovery tells them.
-    pub replicas: Option<ReplicaStates>,
+    pub replicas: Option<Lifecycle>,
     /// Why the list may be another one by now, in words.
     pub problem: Option<String>,
     /// Looks that succeeded and that did not; `None` where targets are written down.
@@ -143,11 +143,12 @@ pub fn searches(config: &Config) -> impl Iterator<Item = &DiscoveryConfig> {
 }
 
 /// Replicas by state, of the pools whose discovery tells them. Several targets may be one replica.
-pub fn replicas_of(sources: &[KnownSource], policy: &ModelPolicy) -> BTreeMap<PoolId, ReplicaStates> {
+pub fn replicas_of(sources: &[KnownSource], policy: &ModelPolicy) -> BTreeMap<PoolId, Lifecycle> {
     let of_pool = |pool: &PoolPolicy| {
         let states = sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone()))?.replicas?;
         let whole = |targets: u32| targets.div_ceil(pool.targets_per_replica.get());
-        let states = ReplicaStates { ready: whole(states.ready), starting: whole(states.starting), terminating: whole(states.terminating) };
+        let states =
+            Lifecycle { ready: whole(states.ready), starting: whole(states.starting), terminating: whole(states.terminating), ..states };
         Some((pool.pool.clone(), states))
     };
     policy.pools.iter().filter_map(of_pool).collect()

@@ -50,6 +50,7 @@ fn assemble(
     let sources = round.input.sources.iter().map(|source| RecordedSource {
         source: source.source.clone(),
         discovery_failed: source.discovery_failed,
+        lifecycle: source.lifecycle,
         targets: source
             .targets
             .iter()

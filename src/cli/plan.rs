@@ -237,7 +237,12 @@ fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
             };
             targets.push(TargetReading { target: target.target.clone(), at: target.at, reading });
         }
-        sources.push(SourceInput { source: source.source.clone(), discovery_failed: source.discovery_failed, targets });
+        sources.push(SourceInput {
+            source: source.source.clone(),
+            discovery_failed: source.discovery_failed,
+            targets,
+            lifecycle: source.lifecycle,
+        });
     }
     Ok(ModelInput { sources })
 }

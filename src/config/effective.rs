@@ -113,6 +113,7 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
     let from = match pool.replicas_from {
         ReplicasFrom::Metric => "metric",
         ReplicasFrom::Targets => "targets",
+        ReplicasFrom::Kubernetes => "kubernetes",
         ReplicasFrom::Observed => "observed",
     };
     yaml.line(4, format_args!("replicas_from: {from}"));

@@ -301,8 +301,8 @@ fn pool(
         _ => {}
     }
     let replicas_from = match from.as_deref() {
-        // Only ready pods are targets there.
-        Some("targets" | "kubernetes") => ReplicasFrom::Targets,
+        Some("targets") => ReplicasFrom::Targets,
+        Some("kubernetes") => ReplicasFrom::Kubernetes,
         Some("observed") => ReplicasFrom::Observed,
         None if has_targets => ReplicasFrom::Targets,
         None if preset == Some(Preset::Dynamo) => ReplicasFrom::Observed,

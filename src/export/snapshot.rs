@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::planner::input::{FailureKind, ModelPolicy};
+use crate::planner::input::{FailureKind, Lifecycle, ModelPolicy};
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
-use crate::scrape::discover::ReplicaStates;
 use crate::units::{Moment, PoolId, Role, TargetId};
 
 /// Everything that our pages show.
@@ -46,7 +45,7 @@ pub struct ModelSnapshot {
     /// The dialect seen at each pool's targets, or at the traffic source for pools without targets; empty before the first answer.
     pub engines: BTreeMap<PoolId, String>,
     /// Replicas that start and that end, of the pools whose discovery tells them. The ready ones are the plan's.
-    pub replicas: BTreeMap<PoolId, ReplicaStates>,
+    pub replicas: BTreeMap<PoolId, Lifecycle>,
     /// Lists of targets that could not be read again, in words.
     pub stale_lists: Vec<String>,
 }

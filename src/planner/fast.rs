@@ -119,8 +119,7 @@ fn decide_pool(
         return Err(held(if seen.answered > seen.loads.len() { Reason::MissingCapability } else { Reason::CoverageLow }));
     }
     let Some(current) = current_replicas(pool, memory, input) else { return Err(held(Reason::MissingCapability)) };
-    let known = memory.pools.get(&pool.pool);
-    let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
+    let recommended = super::standing(pool, memory, Some(current), now);
     let standing = recommended.unwrap_or(current);
     let (band, loads): (Band, Vec<f64>) = (band_of(load, pool.role), seen.loads.values().copied().collect());
     let wish = wanted(&loads, band, current, standing);
@@ -148,10 +147,7 @@ fn decide_pool(
 /// Why the pool must not shrink, if so. Loads of the moment know nothing of replicas that are gone.
 fn keep(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -> Option<StepReason> {
     let growth = memory.growth.get(&pool.pool)?;
-    if growth.is_rolling_out(now) {
-        return Some(StepReason::ManyFreshReplicas);
-    }
-    growth.is_short(policy.hold_for, now).then_some(StepReason::ReplicasMissing)
+    growth.rollout(now).or_else(|| growth.is_short(policy.hold_for, now).then_some(StepReason::ReplicasMissing))
 }
 
 fn band_of(load: &LoadPolicy, role: Role) -> Band {

@@ -85,6 +85,21 @@ pub enum SourceId {
     Pool(PoolId),
 }
 
+/// What an orchestrator says of a source's replicas. Counts are of targets, as the list is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifecycle {
+    /// They serve, and are targets.
+    pub ready: u32,
+    /// They will serve.
+    pub starting: u32,
+    /// They serve no longer.
+    pub terminating: u32,
+    /// Generations of one workload among those that stay; two are a rollout. 0 where they cannot be told apart.
+    pub generations: u32,
+    /// Whether those that have no address yet are among the starting ones. Only then is `ready + starting` what the workload asks for.
+    pub complete: bool,
+}
+
 /// One traffic source or pool in one round: all its known targets, also those that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SourceInput {
@@ -94,6 +109,9 @@ pub struct SourceInput {
     pub discovery_failed: bool,
     /// The known targets, sorted by name, each once.
     pub targets: Vec<TargetReading>,
+    /// What becomes of its replicas, where discovery tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Lifecycle>,
 }
 
 /// All facts of one round about one model.
@@ -269,6 +287,8 @@ pub struct Pin {
 pub enum ReplicasFrom {
     /// A router's count metric; the largest of all routers' views.
     Metric,
+    /// The pods of the pool that Kubernetes calls ready, divided by [`PoolPolicy::targets_per_replica`].
+    Kubernetes,
     /// The known targets of the pool, divided by [`PoolPolicy::targets_per_replica`]. A silent one counts until discovery drops it.
     Targets,
     /// A router's count where one lists the role, else the known targets: the pool's own, or the traffic targets that serve the model.

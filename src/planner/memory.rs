@@ -139,6 +139,9 @@ pub struct PoolMemory {
     /// The integer that freeze latched.
     #[serde(default)]
     pub frozen: Option<Replicas>,
+    /// Whether the count of its pods was published before the first decision: that happens once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub baseline: bool,
 }
 
 impl Memory {

@@ -29,7 +29,7 @@ pub mod window;
 
 use std::collections::BTreeMap;
 
-use input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
+use input::{CapacityModel, Lifecycle, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
 use memory::{Decision, Memory};
 use observe::Round;
 use plan::{LoopDecision, Plan, PoolPlan, Reason};
@@ -77,6 +77,9 @@ fn begin_round(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
     memory.pools.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let round = observe::take_in(memory, input, policy, now);
     startup::look(memory, input, policy, now);
+    if round.blind.is_none() {
+        latch_baseline(memory, input, policy, now);
+    }
     if let Some(step) = round.clock_step {
         memory.pools.values_mut().for_each(|pool| publish::shift(pool, step));
     }
@@ -121,6 +124,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             load: last.and_then(|last| last.load.clone()),
             startup: last.and_then(|last| last.startup),
             capacity_unavailable: last.and_then(|last| last.capacity_unavailable),
+            coming_replicas: last.and_then(|last| last.coming_replicas),
             coverage: last.and_then(|last| last.coverage),
             gpus_per_replica: propose::gpus_of(pool, &policy.capacity),
         }
@@ -144,6 +148,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
 pub fn current_replicas(pool: &PoolPolicy, memory: &Memory, input: &ModelInput) -> Option<Replicas> {
     match pool.replicas_from {
         ReplicasFrom::Metric => memory.workers(pool.role),
+        ReplicasFrom::Kubernetes => lifecycle(pool, input).map(|told| replicas(told.ready, pool)),
         ReplicasFrom::Targets => listed(&SourceId::Pool(pool.pool.clone()), pool, input),
         ReplicasFrom::Observed => memory
             .workers(pool.role)
@@ -160,7 +165,52 @@ fn listed(source: &SourceId, pool: &PoolPolicy, input: &ModelInput) -> Option<Re
         input::Reading::Failed(_) => true,
     };
     let targets = u32::try_from(source.targets.iter().filter(serves).count()).unwrap_or(u32::MAX);
-    Some(Replicas(targets.div_ceil(pool.targets_per_replica.get())))
+    Some(replicas(targets, pool))
+}
+
+fn replicas(targets: u32, pool: &PoolPolicy) -> Replicas {
+    Replicas(targets.div_ceil(pool.targets_per_replica.get()))
+}
+
+/// What an orchestrator says of a pool's replicas: at its own source, else at a traffic source whose targets are the replicas. Routers are
+/// found in the same way, and are none.
+fn lifecycle(pool: &PoolPolicy, input: &ModelInput) -> Option<Lifecycle> {
+    let at = |id: &SourceId| input.sources.iter().find(|known| known.source == *id);
+    if let Some(own) = at(&SourceId::Pool(pool.pool.clone())) {
+        return own.lifecycle;
+    }
+    let traffic = at(&SourceId::Traffic).filter(|_| pool.replicas_from == ReplicasFrom::Observed)?;
+    let mut samples = traffic.targets.iter().filter_map(|target| match &target.reading {
+        input::Reading::Sample(sample) if !sample.is_empty() => Some(sample),
+        _ => None,
+    });
+    let serves = samples.next().is_some_and(|sample| !sample.is_of_a_router()) && samples.all(|sample| !sample.is_of_a_router());
+    traffic.lifecycle.filter(|_| serves)
+}
+
+/// What a wish is judged against: the last recommendation, else what is there and on its way, where an orchestrator says so.
+fn standing(pool: &PoolPolicy, memory: &Memory, current: Option<Replicas>, now: Moment) -> Option<Replicas> {
+    let known = memory.pools.get(&pool.pool);
+    let coming = || memory.growth.get(&pool.pool)?.coming(now);
+    known
+        .and_then(|known| known.planned.or(known.published.map(|published| published.replicas)))
+        .or_else(|| Some(Replicas(current?.0.saturating_add(coming()?.0))))
+}
+
+/// Publishes the count of pods of pools of which nothing was ever published, once (contract 5). Later counts are none of its business: an
+/// autoscaler that follows them loses one replica with every lost pod.
+fn latch_baseline(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) {
+    for pool in &policy.pools {
+        // A count that leaves out pods without an address yet would take them away.
+        let Some(told) = lifecycle(pool, input).filter(|told| told.complete) else { continue };
+        let pods = replicas(told.ready.saturating_add(told.starting), pool);
+        let known = memory.pools.entry(pool.pool.clone()).or_default();
+        let is_new = known.planned.is_none() && known.published.is_none() && known.frozen.is_none() && !known.baseline;
+        if is_new && pods.0 > 0 {
+            known.baseline = true;
+            known.published = Some(publish::fresh(pool.limits.clamp(pods), policy, now));
+        }
+    }
 }
 
 /// The decision that the counts come from.

@@ -155,6 +155,7 @@ closed_set! {
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
         SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
+        Rollout = "rollout", "The pool shows two generations of its replicas: its template was changed, and it does not shrink meanwhile.";
         ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
         FirstWindowIncomplete = "first_window_incomplete", "A process whose first window is shorter than one interval does not shrink a pool.";
         RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
@@ -417,6 +418,9 @@ pub struct PoolPlan {
     /// Whether replicas are awaited for much longer than that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_unavailable: Option<bool>,
+    /// Replicas that start and are believed to come; `None` where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coming_replicas: Option<Replicas>,
     /// Share of the known replicas that the window describes.
     pub coverage: Option<Ratio>,
     /// GPUs of one replica in force.

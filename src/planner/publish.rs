@@ -2,7 +2,8 @@
 //!
 //! Precedence: a pin, then freeze, then shadow, then the plan. A computed value is served for `hold_for`. While the plan is held, the last
 //! served value stays: a blind hold lets it run out, a deliberate one renews it while most targets answer, a decreed one always renews it
-//! (contract 5). Nothing is ever derived from current counts. Below a pin, freeze and shadow the plan's own value goes on, so that their end
+//! (contract 5). Nothing is derived from current counts but the baseline of a pool that
+//! nothing was ever published of, once. Below a pin, freeze and shadow the plan's own value goes on, so that their end
 //! uncovers the plan of that moment and not one from before.
 
 use super::input::{Mode, ModelPolicy, PoolPolicy};
@@ -71,7 +72,7 @@ pub fn publish(memory: &mut PoolMemory, pool: &PoolPolicy, policy: &ModelPolicy,
     serving
 }
 
-fn fresh(replicas: Replicas, policy: &ModelPolicy, now: Moment) -> Published {
+pub(super) fn fresh(replicas: Replicas, policy: &ModelPolicy, now: Moment) -> Published {
     Published { replicas, timestamp: now.wall, valid_until: now.wall.saturating_add(policy.hold_for) }
 }
 

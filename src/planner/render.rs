@@ -128,6 +128,7 @@ fn render_pool(
         load: part.load,
         startup: growth.startup().map(Into::into),
         capacity_unavailable: growth.capacity_unavailable(now),
+        coming_replicas: growth.coming(now),
         coverage: coverage_of(decision, &pool.pool),
         gpus_per_replica: propose::gpus_of(pool, &policy.capacity),
     }

@@ -4,7 +4,7 @@
 use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Limit, Reason, StepReason, Warning};
+use super::plan::{Limit, Reason, Warning};
 use super::propose::{self, Facts, Propose};
 use super::{bound, current_replicas, predict, reconcile};
 use crate::units::{Moment, Role};
@@ -106,11 +106,9 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     let complete_window_seen = memory.complete_window_seen || whole;
     for pool in &policy.pools {
         let observed = current_replicas(pool, memory, input);
-        let known = memory.pools.get(&pool.pool);
-        let recommended = known.and_then(|known| known.planned.or(known.published.map(|published| published.replicas)));
+        let recommended = super::standing(pool, memory, observed, now);
         let (growth, limits) = (policy.growth, pool.limits);
-        let rolling_out = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_rolling_out(now));
-        let keep = rolling_out.then_some(StepReason::ManyFreshReplicas);
+        let keep = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
         let context = bound::Context { observed, recommended, coverage, complete_window_seen, keep, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }

@@ -13,18 +13,32 @@
 //! | 110 s | 6 | 6 | - | the longer of the last ones: 100 s |
 //!
 //! Replicas that arrive together do not halve the estimate: of the last few the longest counts, since a plan that trusts too short a start-up
-//! is late. What has been awaited for three start-ups is not coming (`capacity_unavailable`).
+//! is late. What has been awaited for three start-ups is not coming (`capacity_unavailable`). It neither makes the plan larger, since a fourth
+//! pod would not be scheduled where the third is not, nor keeps it from becoming smaller.
 //!
 //! A fleet of which more than a quarter is fresh is being rolled out, or has just been restarted: its loads say nothing about what it needs, so
 //! it does not shrink. That ends after half an hour and two start-ups whatever is seen, or a pool that restarts for ever would never shrink.
+//! The same holds while it shows two generations.
+//!
+//! Replicas that an orchestrator knows to start or to end are not missing: their work has gone to the others, whose loads show it. But where
+//! most of a fleet starts again at once, the few that are left show nothing: those that served and start again count as fresh. Pods that
+//! never served are none of these; a pod that waits for a node blocks no decrease.
+//!
+//! | eight replicas recommended | missing | fresh | may shrink |
+//! |---|---|---|---|
+//! | 7 ready | 1 | - | after `hold_for` |
+//! | 7 ready, 1 starts again | - | 1 of 8 | yes |
+//! | 1 ready, 7 start again | - | 7 of 8 | after half an hour |
+//! | 6 ready, 2 never were | - | - | yes |
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::current_replicas;
-use super::input::{ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
+use super::input::{ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, SourceId};
 use super::memory::Memory;
+use super::plan::StepReason;
+use super::{current_replicas, lifecycle, replicas};
 use crate::units::{Moment, Replicas};
 
 /// From this share of fresh replicas on a pool does not shrink.
@@ -33,6 +47,8 @@ const MANY_FRESH: f64 = 0.25;
 const LONGEST_ROLLOUT: Duration = Duration::from_secs(1800);
 /// Start-ups after which a replica is not coming any more.
 const PATIENCE: u32 = 3;
+/// The start-up that is assumed of pods that start while none was seen to arrive: weights of the largest models load within it.
+const LONGEST_STARTUP: Duration = Duration::from_secs(600);
 /// Measured start-ups of which the longest counts.
 const REMEMBERED: usize = 5;
 
@@ -49,6 +65,18 @@ pub struct Growth {
     pub fresh_since: Option<Duration>,
     /// When replicas went away that nobody had asked to go, while some of them are still missing.
     pub lost_at: Option<Duration>,
+    /// Replicas that were there in the last round: ready ones, and those that were known to start or to end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accounted: Option<Replicas>,
+    /// Those of them that start; `None` where nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting: Option<Replicas>,
+    /// Those of them that served, were not asked to go, and start again or end.
+    #[serde(default)]
+    pub restarting: Replicas,
+    /// Whether it shows two generations.
+    #[serde(default)]
+    pub two_generations: bool,
 }
 
 impl Growth {
@@ -59,7 +87,8 @@ impl Growth {
 
     /// Whether replicas are awaited for longer than they ever took; `None` while nobody knows how long they take.
     pub fn capacity_unavailable(&self, now: Moment) -> Option<bool> {
-        let patience = self.startup()?.saturating_mul(PATIENCE);
+        let startup = self.startup().or_else(|| self.starting.map(|_| LONGEST_STARTUP))?;
+        let patience = startup.saturating_mul(PATIENCE);
         Some(self.awaited_since.is_some_and(|since| now.monotonic.saturating_sub(since) > patience))
     }
 
@@ -68,10 +97,17 @@ impl Growth {
         self.lost_at.is_some_and(|at| now.monotonic.saturating_sub(at) <= span)
     }
 
-    /// Whether so many replicas are fresh that the pool must not shrink.
-    pub fn is_rolling_out(&self, now: Moment) -> bool {
+    /// Replicas on their way, as long as they are believed to come; `None` where nobody says.
+    pub fn coming(&self, now: Moment) -> Option<Replicas> {
+        let starting = self.starting?;
+        Some(if self.capacity_unavailable(now) == Some(true) { Replicas(0) } else { starting })
+    }
+
+    /// Why the pool must not shrink while it is being replaced, if so.
+    pub fn rollout(&self, now: Moment) -> Option<StepReason> {
         let longest = LONGEST_ROLLOUT + self.startup().unwrap_or_default().saturating_mul(2);
-        self.fresh_since.is_some_and(|since| now.monotonic.saturating_sub(since) <= longest)
+        let goes_on = self.fresh_since.is_some_and(|since| now.monotonic.saturating_sub(since) <= longest);
+        goes_on.then_some(if self.two_generations { StepReason::Rollout } else { StepReason::ManyFreshReplicas })
     }
 }
 
@@ -81,23 +117,51 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     for pool in &policy.pools {
         let ready = current_replicas(pool, memory, input);
         let planned = memory.pools.get(&pool.pool).and_then(|known| known.published.map(|published| published.replicas));
-        let fresh = many_fresh(pool, policy.warm_up, input, now);
+        let told = lifecycle(pool, input);
+        // A router's count and an orchestrator's are two views of a fleet, and are never mixed.
+        let counted_there = match pool.replicas_from {
+            ReplicasFrom::Metric => false,
+            ReplicasFrom::Observed => memory.workers(pool.role).is_none(),
+            ReplicasFrom::Kubernetes | ReplicasFrom::Targets => true,
+        };
+        let beside = told.filter(|_| counted_there);
+        let beside = beside.map(|told| Beside { starting: replicas(told.starting, pool), terminating: replicas(told.terminating, pool) });
         let growth = memory.growth.entry(pool.pool.clone()).or_default();
-        growth.fresh_since = if fresh { growth.fresh_since.or(Some(now.monotonic)) } else { None };
-        growth.follow(ready, planned, now);
+        growth.follow(ready, beside, planned, now);
+        let again = growth.restarting.0.saturating_mul(pool.targets_per_replica.get());
+        growth.two_generations = told.is_some_and(|told| told.generations > 1);
+        let replaced = growth.two_generations || many_fresh(pool, policy.warm_up, input, again, now);
+        growth.fresh_since = if replaced { growth.fresh_since.or(Some(now.monotonic)) } else { None };
     }
 }
 
+/// Replicas beside the ready ones.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    starting: Replicas,
+    terminating: Replicas,
+}
+
 impl Growth {
-    fn follow(&mut self, ready: Option<Replicas>, planned: Option<Replicas>, now: Moment) {
+    fn follow(&mut self, ready: Option<Replicas>, beside: Option<Beside>, planned: Option<Replicas>, now: Moment) {
         let Some(ready) = ready else { return };
-        let arrived = self.ready.is_some_and(|before| ready > before);
+        let before = self.ready;
+        let arrived = before.is_some_and(|before| ready > before);
         let missing = planned.is_some_and(|planned| planned > ready);
-        if missing && self.ready.is_some_and(|before| ready < before) {
+        let accounted =
+            beside.map_or(ready, |beside| Replicas(ready.0.saturating_add(beside.starting.0).saturating_add(beside.terminating.0)));
+        let unaccounted = planned.is_some_and(|planned| planned > accounted);
+        if unaccounted && self.accounted.or(before).is_some_and(|before| accounted < before) {
             self.lost_at = Some(now.monotonic);
         }
-        self.lost_at = self.lost_at.filter(|_| missing);
-        self.ready = Some(ready);
+        self.lost_at = self.lost_at.filter(|_| unaccounted);
+        self.restarting = match before {
+            Some(before) if ready < before && missing => Replicas(self.restarting.0.saturating_add(before.0 - ready.0)),
+            Some(before) => Replicas(self.restarting.0.saturating_sub(ready.0.saturating_sub(before.0))),
+            None => Replicas(0),
+        }
+        .min(Replicas(accounted.0 - ready.0));
+        (self.ready, self.accounted, self.starting) = (Some(ready), Some(accounted), beside.map(|beside| beside.starting));
         if let (true, Some(since)) = (arrived, self.awaited_since) {
             self.startups.push(now.monotonic.saturating_sub(since));
             if self.startups.len() > REMEMBERED {
@@ -109,16 +173,17 @@ impl Growth {
     }
 }
 
-/// Whether more than a quarter of the pool's own targets began within the warm-up, by their own word. With a single target this would be said of
-/// every start.
-fn many_fresh(pool: &PoolPolicy, warm_up: Duration, input: &ModelInput, now: Moment) -> bool {
+/// Whether more than a quarter of the pool's own targets began within the warm-up, by their own word, or start `again`. With a single target this
+/// would be said of every start.
+fn many_fresh(pool: &PoolPolicy, warm_up: Duration, input: &ModelInput, again: u32, now: Moment) -> bool {
     let Some(source) = input.sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone())) else { return false };
     let starts = source.targets.iter().filter_map(|target| match &target.reading {
         Reading::Sample(sample) => sample.process_start,
         Reading::Failed(_) => None,
     });
     let fresh = starts.filter(|start| now.wall.as_secs_f64() - start < warm_up.as_secs_f64()).count();
-    source.targets.len() > 1 && fresh as f64 > MANY_FRESH * source.targets.len() as f64
+    let (fresh, all) = (fresh + again as usize, source.targets.len() + again as usize);
+    all > 1 && fresh as f64 > MANY_FRESH * all as f64
 }
 
 #[cfg(test)]
@@ -133,7 +198,7 @@ mod tests {
     fn the_clock_runs_from_the_wish_to_the_arrival() {
         let mut growth = Growth::default();
         for (at, ready, planned) in [(0, 4, 4), (5, 4, 6), (50, 4, 6), (105, 5, 6), (110, 6, 6), (200, 6, 6)] {
-            growth.follow(Some(Replicas(ready)), Some(Replicas(planned)), moment(at));
+            growth.follow(Some(Replicas(ready)), None, Some(Replicas(planned)), moment(at));
         }
         assert_eq!(growth.startups, [Duration::from_secs(100), Duration::from_secs(5)]);
         assert_eq!((growth.startup(), growth.awaited_since), (Some(Duration::from_secs(100)), None));
@@ -142,10 +207,10 @@ mod tests {
     #[test]
     fn what_is_awaited_for_three_start_ups_is_not_coming() {
         let mut growth = Growth { startups: vec![Duration::from_secs(100)], ..Growth::default() };
-        growth.follow(Some(Replicas(2)), Some(Replicas(3)), moment(0));
+        growth.follow(Some(Replicas(2)), None, Some(Replicas(3)), moment(0));
         assert_eq!(growth.capacity_unavailable(moment(300)), Some(false));
         assert_eq!(growth.capacity_unavailable(moment(301)), Some(true));
-        growth.follow(Some(Replicas(2)), Some(Replicas(2)), moment(310));
+        growth.follow(Some(Replicas(2)), None, Some(Replicas(2)), moment(310));
         assert_eq!(growth.capacity_unavailable(moment(700)), Some(false), "nobody waits any more");
         assert_eq!(Growth::default().capacity_unavailable(moment(0)), None);
     }
@@ -154,27 +219,57 @@ mod tests {
     fn replicas_that_go_unasked_are_missed_until_they_are_back_or_given_up() {
         let mut growth = Growth::default();
         let missed = |growth: &Growth, at| growth.is_short(Duration::from_secs(600), moment(at));
-        growth.follow(Some(Replicas(8)), Some(Replicas(8)), moment(0));
-        growth.follow(Some(Replicas(7)), Some(Replicas(7)), moment(5));
+        growth.follow(Some(Replicas(8)), None, Some(Replicas(8)), moment(0));
+        growth.follow(Some(Replicas(7)), None, Some(Replicas(7)), moment(5));
         assert!(!missed(&growth, 5), "it was asked to go");
-        growth.follow(Some(Replicas(1)), Some(Replicas(7)), moment(10));
+        growth.follow(Some(Replicas(1)), None, Some(Replicas(7)), moment(10));
         assert!(missed(&growth, 10) && missed(&growth, 610) && !missed(&growth, 611));
-        growth.follow(Some(Replicas(7)), Some(Replicas(7)), moment(100));
+        growth.follow(Some(Replicas(7)), None, Some(Replicas(7)), moment(100));
         assert!(!missed(&growth, 100));
+    }
+
+    #[test]
+    fn replicas_that_are_known_to_start_or_to_end_are_not_missing_and_those_that_served_are_fresh() {
+        let mut growth = Growth::default();
+        let mut follow = |at, ready, starting, terminating| {
+            let beside = Beside { starting: Replicas(starting), terminating: Replicas(terminating) };
+            growth.follow(Some(Replicas(ready)), Some(beside), Some(Replicas(8)), moment(at));
+            (growth.lost_at.is_some(), growth.restarting.0)
+        };
+        assert_eq!(follow(0, 6, 2, 0), (false, 0), "two that never served");
+        assert_eq!(follow(5, 8, 0, 0), (false, 0));
+        assert_eq!(follow(10, 7, 0, 1), (false, 1), "one is evicted");
+        assert_eq!(follow(15, 7, 1, 0), (false, 1), "and replaced");
+        assert_eq!(follow(20, 7, 0, 0), (true, 0), "and the other one is gone");
+        assert_eq!(follow(25, 8, 0, 0), (false, 0));
+        assert_eq!(follow(30, 1, 7, 0), (false, 7));
+    }
+
+    #[test]
+    fn pods_that_start_are_believed_for_three_start_ups_also_where_none_was_ever_measured() {
+        let beside = Beside { starting: Replicas(1), terminating: Replicas(0) };
+        let mut growth = Growth::default();
+        growth.follow(Some(Replicas(2)), Some(beside), Some(Replicas(3)), moment(0));
+        let told = |growth: &Growth, at| (growth.coming(moment(at)), growth.capacity_unavailable(moment(at)));
+        assert_eq!(told(&growth, 1800), (Some(Replicas(1)), Some(false)));
+        assert_eq!(told(&growth, 1801), (Some(Replicas(0)), Some(true)));
+        growth.startups.push(Duration::from_secs(60));
+        assert_eq!(told(&growth, 181), (Some(Replicas(0)), Some(true)));
     }
 
     #[test]
     fn an_unknown_count_moves_nothing() {
         let mut growth = Growth::default();
-        growth.follow(Some(Replicas(2)), Some(Replicas(3)), moment(0));
+        growth.follow(Some(Replicas(2)), None, Some(Replicas(3)), moment(0));
         let before = growth.clone();
-        growth.follow(None, Some(Replicas(3)), moment(10));
+        growth.follow(None, None, Some(Replicas(3)), moment(10));
         assert_eq!(growth, before);
     }
 
     #[test]
     fn a_rollout_ends_by_itself() {
         let growth = Growth { fresh_since: Some(Duration::from_secs(0)), startups: vec![Duration::from_secs(100)], ..Growth::default() };
-        assert!(growth.is_rolling_out(moment(2000)) && !growth.is_rolling_out(moment(2001)));
+        assert_eq!(growth.rollout(moment(2000)), Some(StepReason::ManyFreshReplicas));
+        assert_eq!(growth.rollout(moment(2001)), None);
     }
 }

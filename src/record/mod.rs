@@ -27,7 +27,7 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
-use crate::planner::input::{FailureKind, ModelPolicy, SourceId};
+use crate::planner::input::{FailureKind, Lifecycle, ModelPolicy, SourceId};
 use crate::planner::memory::Memory;
 use crate::planner::plan::Plan;
 use crate::units::{ModelId, Moment, TargetId};
@@ -63,6 +63,9 @@ pub struct RecordedSource {
     pub discovery_failed: bool,
     /// Its targets.
     pub targets: Vec<RecordedTarget>,
+    /// What becomes of its replicas, where discovery told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifecycle: Option<Lifecycle>,
 }
 
 /// A target in the round of the decision.

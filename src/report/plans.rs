@@ -150,6 +150,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "load": pool.load.as_ref().map(load),
         "startup_seconds": pool.startup.map(|startup| startup.get()),
         "capacity_unavailable": pool.capacity_unavailable,
+        "coming_replicas": count(pool.coming_replicas),
         "coverage": pool.coverage.map(|share| share.get()),
         "gpus_per_replica": pool.gpus_per_replica,
         "timestamp_seconds": pool.published.map(|published| published.timestamp.as_secs_f64()),

@@ -71,7 +71,7 @@ impl Show {
             TargetReading { target: TargetId(format!("{:04}", id.number())), at, reading }
         };
         let targets = self.listed[&pool.role].iter().map(target).collect();
-        SourceInput { source: SourceId::Pool(pool.pool.clone()), discovery_failed: false, targets }
+        SourceInput { source: SourceId::Pool(pool.pool.clone()), discovery_failed: false, targets, lifecycle: None }
     }
 
     /// One round, and the second after it.

@@ -272,7 +272,7 @@ mod kubernetes {
     use std::sync::Arc;
 
     use inference_planner_exporter::config::{AccessConfig, KubernetesConfig, PodChoice};
-    use inference_planner_exporter::scrape::discover::ReplicaStates;
+    use inference_planner_exporter::planner::input::Lifecycle;
 
     use super::*;
 
@@ -319,7 +319,7 @@ mod kubernetes {
         let server = FakeServer::start(list("EndpointSlice", &items)).await;
         let finder = finder(&server, PodChoice::Service("decode".to_owned()), None, folder.path()).await;
         assert_eq!(finder.urls(), ["http://10.0.0.1:8000/metrics", "http://10.0.0.4:8000/metrics"], "{:?}", finder.listing());
-        assert_eq!(finder.listing().replicas, Some(ReplicaStates { ready: 2, starting: 1, terminating: 1 }));
+        assert_eq!(finder.listing().replicas, Some(Lifecycle { ready: 2, starting: 1, terminating: 1, ..Lifecycle::default() }));
         let request = server.last_request();
         let path = "GET /apis/discovery.k8s.io/v1/namespaces/llm/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3Ddecode\
                     &resourceVersion=0 ";
@@ -362,13 +362,36 @@ mod kubernetes {
         let selector = || PodChoice::Selector("app=qwen3,role in (decode)".to_owned());
         let by_name = finder(&server, selector(), Some("http"), folder.path()).await;
         assert_eq!(by_name.urls(), ["http://10.0.0.1:8000/metrics"], "{:?}", by_name.listing());
-        assert_eq!(by_name.listing().replicas, Some(ReplicaStates { ready: 1, starting: 2, terminating: 1 }));
+        assert_eq!(by_name.listing().replicas, Some(Lifecycle { ready: 1, starting: 2, terminating: 1, complete: true, generations: 0 }));
         assert!(server.last_request().starts_with("GET /api/v1/namespaces/llm/pods?labelSelector=app%3Dqwen3%2Crole"));
         assert_eq!(finder(&server, selector(), Some("9090"), folder.path()).await.urls(), ["http://10.0.0.1:9090/metrics"]);
         let unclear = finder(&server, selector(), None, folder.path()).await.problem().await;
         assert!(unclear.contains("pod a declares 2 ports; write kubernetes.port"), "{unclear}");
         let mut by_label = by_name.config.clone();
         by_label.keep.insert("__meta_kubernetes_pod_label_role".to_owned(), "prefill".to_owned());
-        assert!(Finder::start(by_label).await.urls().is_empty());
+        let other_pool = Finder::start(by_label).await;
+        assert!(other_pool.urls().is_empty());
+        let nothing = Lifecycle { complete: true, ..Lifecycle::default() };
+        assert_eq!(other_pool.listing().replicas, Some(nothing), "pods that start in another pool are not counted either");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_deployment_whose_pods_are_being_replaced_shows_two_generations() {
+        let folder = tempfile::tempdir().unwrap();
+        let of_template = |name: &str, ip: &str, ready: bool, hash: &str| {
+            let owner = format!(r#", "ownerReferences": [{{ "kind": "ReplicaSet", "name": "decode-{hash}", "controller": true }}]"#);
+            pod(name, ip, ready, &owner).replace(r#""role": "decode""#, &format!(r#""role": "decode", "pod-template-hash": "{hash}""#))
+        };
+        let items = [of_template("a", "10.0.0.1", true, "7d4b9c6f5"), of_template("b", "10.0.0.2", false, "5c6f9d8b4")];
+        let server = FakeServer::start(list("Pod", &items)).await;
+        let pods = finder(&server, PodChoice::Selector("app=qwen3".to_owned()), Some("http"), folder.path()).await;
+        assert_eq!(pods.listing().replicas, Some(Lifecycle { ready: 1, starting: 1, generations: 2, complete: true, terminating: 0 }));
+
+        // Slices hold no labels, but the names of the pods.
+        let named = |hash: &str| slice("IPv4", &[("10.0.0.1", READY)]).replace("p-10.0.0.1", &format!("decode-{hash}-x2x9k"));
+        let other = named("5c6f9d8b4").replace("10.0.0.1", "10.0.0.2");
+        let server = FakeServer::start(list("EndpointSlice", &[named("7d4b9c6f5"), other])).await;
+        let endpoints = finder(&server, PodChoice::Service("decode".to_owned()), None, folder.path()).await;
+        assert_eq!(endpoints.listing().replicas, Some(Lifecycle { ready: 2, generations: 2, ..Lifecycle::default() }));
     }
 }

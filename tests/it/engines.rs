@@ -94,7 +94,12 @@ fn planned(rounds: Rounds, policy: &ModelPolicy) -> Plan {
         };
         let sources = sources
             .into_iter()
-            .map(|(source, targets)| SourceInput { source, discovery_failed: false, targets: targets.into_iter().map(target).collect() })
+            .map(|(source, targets)| SourceInput {
+                source,
+                discovery_failed: false,
+                targets: targets.into_iter().map(target).collect(),
+                lifecycle: None,
+            })
             .collect();
         let before = memory.clone();
         let (plan, after) = plan(&ModelInput { sources }, memory, policy, Moment { monotonic: at, wall: Duration::from_secs(START) + at });

@@ -104,6 +104,7 @@ pub mod fixture {
             load: None,
             startup: Some(Seconds(95.0)),
             capacity_unavailable: Some(false),
+            coming_replicas: None,
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
         }

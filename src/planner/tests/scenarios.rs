@@ -388,7 +388,7 @@ fn a_target_that_answers_from_several_processes_in_turn_is_named() {
 fn no_targets_and_a_failed_discovery_have_their_own_reasons() {
     for (failed, reason) in [(false, Reason::NoTargets), (true, Reason::DiscoveryFailed)] {
         let (mut world, _) = decided();
-        let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: failed, targets: Vec::new() }];
+        let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: failed, targets: Vec::new(), lifecycle: None }];
         let moment = world.moment(360.0);
         let (plan, memory) = crate::planner::plan(&ModelInput { sources }, world.memory.clone(), &world.policy, moment);
         assert_eq!((plan.reason, plan.decided, counts(&plan)), (reason, true, [Some(5), Some(2)]));
@@ -402,7 +402,7 @@ fn a_failed_discovery_that_keeps_the_old_list_changes_nothing() {
     let (world, mut router) = decided();
     router.serve(Served::typical(3600.0));
     let targets = vec![TargetReading { target: TargetId::from("a:8000/metrics"), at: Duration::from_secs(360), reading: router.reading() }];
-    let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: true, targets }];
+    let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: true, targets, lifecycle: None }];
     let (plan, _) = crate::planner::plan(&ModelInput { sources }, world.memory.clone(), &world.policy, world.moment(360.0));
     assert_eq!((plan.reason, rate(&plan)), (Reason::None, BUSY));
 }

@@ -231,7 +231,9 @@ fn a_violation_at_a_boundary_holds_until_the_next_decision() {
     let _quiet = world.drive(&mut router, 180.0, 355.0, 1.0);
     router.serve(Served::typical(5.0));
     let target = TargetReading { target: TargetId::from("a:8000/metrics"), at: Duration::from_secs(360), reading: router.reading() };
-    let input = ModelInput { sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets: vec![target] }] };
+    let input = ModelInput {
+        sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets: vec![target], lifecycle: None }],
+    };
     let (plan, memory) = hold(&input, world.memory.clone(), &world.policy, world.moment(360.0), Reason::LintViolation);
     assert_eq!((plan.reason, plan.decided, plan.outcome), (Reason::LintViolation, true, Some(Outcome::Held)));
     assert_eq!(lint::lint(&plan, &world.policy, &world.memory), []);

@@ -144,11 +144,13 @@ pub struct World {
     pub memory: Memory,
     /// Difference between the wall clock and midnight plus monotonic time, seconds.
     pub clock_error: f64,
+    /// What an orchestrator says of the sources.
+    pub lifecycle: BTreeMap<SourceId, Lifecycle>,
 }
 
 impl World {
     pub fn new(policy: ModelPolicy) -> Self {
-        Self { policy, memory: Memory::default(), clock_error: 0.0 }
+        Self { policy, memory: Memory::default(), clock_error: 0.0, lifecycle: BTreeMap::new() }
     }
 
     pub fn moment(&self, at: f64) -> Moment {
@@ -160,6 +162,7 @@ impl World {
         let sources = sources
             .into_iter()
             .map(|(source, readings)| SourceInput {
+                lifecycle: self.lifecycle.get(&source).copied(),
                 source,
                 discovery_failed: false,
                 targets: readings

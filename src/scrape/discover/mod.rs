@@ -29,6 +29,7 @@ use tokio::time::{sleep, timeout};
 use super::budget::Budget;
 use super::client::{Requester, SetupError};
 use crate::config::{DiscoveryConfig, ScrapeConfig, TargetConfig, Way};
+use crate::planner::input::Lifecycle;
 use sieve::Sieve;
 
 /// Longest look: a name server or an API that takes longer does not answer.
@@ -44,7 +45,7 @@ pub struct Listing {
     /// The targets of the last look that succeeded, sorted by name, each once.
     pub targets: Vec<TargetConfig>,
     /// Replicas by state, where the way tells them.
-    pub replicas: Option<ReplicaStates>,
+    pub replicas: Option<Lifecycle>,
     /// Why the last look did not succeed, or not wholly; `None` if it did. Holds no secret.
     pub problem: Option<String>,
     /// Whether there has been a look at all.
@@ -62,22 +63,11 @@ impl Listing {
     }
 }
 
-/// Replicas of a source by state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaStates {
-    /// They serve, and are targets.
-    pub ready: u32,
-    /// They will serve.
-    pub starting: u32,
-    /// They serve no longer.
-    pub terminating: u32,
-}
-
 /// What one look found.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     targets: Vec<TargetConfig>,
-    replicas: Option<ReplicaStates>,
+    replicas: Option<Lifecycle>,
     /// What part of it is older than this look, and why.
     problem: Option<String>,
 }

@@ -60,7 +60,7 @@ impl Sieve {
         for Found { address, mut labels } in found {
             // The place's own address wins over one that its group claims, as in Prometheus.
             labels.insert("__address__".to_owned(), address);
-            if !self.takes(&labels) {
+            if !self.accepts(&labels) {
                 continue;
             }
             let label =
@@ -78,7 +78,15 @@ impl Sieve {
         Ok(targets.into_values().collect())
     }
 
-    fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
+    /// Whether a place is kept and not dropped, whatever page of it is a target.
+    #[cfg(feature = "kubernetes")]
+    pub(super) fn takes(&self, found: &Found) -> bool {
+        let mut labels = found.labels.clone();
+        labels.insert("__address__".to_owned(), found.address.clone());
+        self.accepts(&labels)
+    }
+
+    fn accepts(&self, labels: &BTreeMap<String, String>) -> bool {
         // A label that is not there is an empty text, as in Prometheus.
         let matches = |(label, pattern): &(String, Regex)| pattern.is_match(labels.get(label).map_or("", String::as_str));
         self.keep.iter().all(matches) && !self.drop.iter().any(matches)

@@ -51,7 +51,7 @@ impl Planner {
                 at: view.now(),
                 reading: Reading::Sample(Box::new(sample)),
             };
-            SourceInput { source, discovery_failed: false, targets: samples.into_iter().map(target).collect() }
+            SourceInput { source, discovery_failed: false, targets: samples.into_iter().map(target).collect(), lifecycle: None }
         };
         let mut sources = vec![source(SourceId::Traffic, "router", (0..).zip(view.router_samples(model, EPOCH)).collect())];
         if self.policy.load.is_some() {
