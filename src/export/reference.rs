@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::catalog::{self, Family, Label, Level, Member, Values};
-use crate::planner::plan::{HoldKind, Reason, Stage, StepReason, Warning};
+use crate::planner::plan::{Capability, HoldKind, LoadRule, Reason, Stage, StepReason, Warning};
 
 /// The whole text of `src/export/README.md`.
 pub fn render() -> String {
@@ -78,7 +78,13 @@ fn plan_sets() -> Vec<(&'static str, Vec<Member>)> {
             <$set>::ALL.iter().map(|member| (member.as_str(), member.meaning())).collect()
         };
     }
-    vec![("`steps[].stage`", members!(Stage)), ("`steps[].reason`", members!(StepReason)), ("`warnings`", members!(Warning))]
+    vec![
+        ("`steps[].stage`", members!(Stage)),
+        ("`steps[].reason`", members!(StepReason)),
+        ("`warnings`", members!(Warning)),
+        ("`pools[].missing[].what`", members!(Capability)),
+        ("`pools[].load.inputs.rule`", members!(LoadRule)),
+    ]
 }
 
 /// How long a held recommendation lives, by reason.

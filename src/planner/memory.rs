@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::input::SourceId;
 use super::observe::Window;
 use super::plan::{
-    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Observation, PhaseState, Prediction, Proposer, Published, Reason, Step,
-    Warning,
+    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction, Proposer, Published, Reason,
+    Step, Warning,
 };
 use super::startup::Growth;
 use super::window::{Departed, TargetWindow};
@@ -112,6 +112,9 @@ pub struct PoolDecision {
     /// How full its replicas are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadTrace>,
+    /// What was missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
     /// What each proposer asked for.
     pub proposed: BTreeMap<Proposer, Replicas>,
     /// The reconciled wish.

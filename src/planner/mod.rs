@@ -11,6 +11,7 @@ pub mod bound;
 mod fast;
 pub mod input;
 pub mod lint;
+mod load;
 pub mod memory;
 pub mod model;
 pub mod observe;
@@ -122,6 +123,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             slow_loop: LoopDecision::Wait,
             fast_loop: LoopDecision::Wait,
             load: last.and_then(|last| last.load.clone()),
+            missing: last.map(|last| last.missing.clone()).unwrap_or_default(),
             startup: last.and_then(|last| last.startup),
             capacity_unavailable: last.and_then(|last| last.capacity_unavailable),
             coming_replicas: last.and_then(|last| last.coming_replicas),

@@ -164,6 +164,37 @@ closed_set! {
 }
 
 closed_set! {
+    /// What a decision was missing. Each meaning says where it would come from.
+    Capability {
+        SeparatePools = "separate_pools", "The page says that it is a prefill or a decode server, and nothing says which pool it belongs to: in a configuration file, write a pool of role prefill and one of role decode, each with the targets of its servers.";
+        ReplicaPages = "replica_pages", "The targets are front ends that do not know how full their servers are: add the servers' own pages.";
+        KvUsage = "kv_usage", "The share of the KV memory in use: the server exports no such gauge, or the front end does not know it.";
+        Waiting = "waiting", "The number of requests that wait: the server exports no such gauge.";
+        QueuedPrompts = "queued_prompts", "Prompts that wait, in tokens or as a number: where prefill servers export neither, write their front end under traffic.targets.";
+        ContextLength = "context_length", "Tokens of the longest request: write it under capabilities of the pool.";
+        PromptLengths = "prompt_lengths", "The mean length of prompts: no request of the window recorded it.";
+        OutputLengths = "output_lengths", "The mean length of answers: no request of the window recorded it.";
+        Ttft = "ttft", "The time to the first token: no request of the window recorded it, or it is not plausible.";
+        Itl = "itl", "The time between tokens: no request of the window recorded it.";
+        WorkerCount = "worker_count", "The number of replicas: no page lists those of this role; give the pool targets, or another replicas_from.";
+    }
+}
+
+closed_set! {
+    /// How the load of a replica follows from its inputs. Where a router speaks for its fleet, its counts are divided by the replicas.
+    LoadRule {
+        Usage = "usage", "kv_usage, since nothing waits";
+        Lengths = "lengths", "kv_usage + waiting * (input_tokens + output_tokens / 2) / kv_capacity_tokens";
+        Running = "running", "kv_usage + kv_usage * waiting / running, since the lengths or the capacity are not known";
+        Full = "full", "the larger of kv_usage and 1: requests wait, and what they need cannot be told";
+        QueuedContexts = "queued_contexts", "queued_prompt_tokens / context_length";
+        QueuedTokens = "queued_tokens", "queued_prompt_tokens";
+        WaitingContexts = "waiting_contexts", "waiting * input_tokens / context_length";
+        WaitingTokens = "waiting_tokens", "waiting * input_tokens";
+    }
+}
+
+closed_set! {
     /// Something the operator should know about a decision that was made all the same.
     Warning {
         TtftBelowFloor = "ttft_below_floor", "The TTFT objective is at or below the measured service time of one prompt: no number of replicas can meet it, and the queue budget is off.";
@@ -344,6 +375,66 @@ pub struct EnvelopeTrace {
     pub decode_budget: Replicas,
 }
 
+/// Something that a decision was missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What.
+    pub what: Capability,
+    /// Whose page lacks it, the first of them; `None` where no single target is responsible.
+    pub target: Option<TargetId>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Some(target) => write!(f, "{} at {target}", self.what),
+            None => write!(f, "{}", self.what),
+        }
+    }
+}
+
+/// The numbers that a load comes from, as the page has them. What the rule does not use, or nobody knows, is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadInputs {
+    /// The formula.
+    pub rule: LoadRule,
+    /// Share of the KV memory in use.
+    pub kv_usage: Option<f64>,
+    /// Requests that wait.
+    pub waiting: Option<f64>,
+    /// Requests that run.
+    pub running: Option<f64>,
+    /// Tokens of the prompts that wait.
+    pub queued_prompt_tokens: Option<f64>,
+    /// I: mean prompt length of the last window.
+    pub input_tokens: Option<Tokens>,
+    /// O: mean answer of the last window.
+    pub output_tokens: Option<Tokens>,
+    /// Tokens that the KV memory of a replica holds.
+    pub kv_capacity_tokens: Option<Tokens>,
+    /// Tokens of the longest request.
+    pub context_length: Option<Tokens>,
+    /// Replicas that the counts are divided by, where a router speaks for them.
+    pub replicas: Option<Replicas>,
+}
+
+impl Default for LoadInputs {
+    fn default() -> Self {
+        Self {
+            rule: LoadRule::Usage,
+            kv_usage: None,
+            waiting: None,
+            running: None,
+            queued_prompt_tokens: None,
+            input_tokens: None,
+            output_tokens: None,
+            kv_capacity_tokens: None,
+            context_length: None,
+            replicas: None,
+        }
+    }
+}
+
 /// How full the replicas of a pool are, so that a person can redo the rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadTrace {
@@ -351,6 +442,15 @@ pub struct LoadTrace {
     pub fullest: TargetId,
     /// Its load: a share of its KV memory, or what waits at a prefill replica in context lengths or tokens.
     pub load: f64,
+    /// The numbers behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<LoadInputs>,
+    /// Replicas that carry the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<Replicas>,
+    /// Replicas that were recommended before this decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recommended: Option<Replicas>,
     /// The same if the recommended replicas were there already: load * current / recommended.
     pub projected: f64,
     /// From here on one more is wanted.
@@ -412,6 +512,9 @@ pub struct PoolPlan {
     /// How full its replicas are, where the fast loop looks at that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadTrace>,
+    /// What the decision was missing for this pool, also where it was made without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<Missing>,
     /// Measured time for a replica to become useful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<Seconds>,

@@ -126,6 +126,7 @@ fn render_pool(
         slow_loop,
         fast_loop,
         load: part.load,
+        missing: part.missing,
         startup: growth.startup().map(Into::into),
         capacity_unavailable: growth.capacity_unavailable(now),
         coming_replicas: growth.coming(now),

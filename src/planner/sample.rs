@@ -240,13 +240,25 @@ pub struct Sample {
     /// one. Each router says it again: the largest counts, never the sum over targets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fleet: BTreeMap<Gauge, f64>,
+    /// What a router says of its prefill servers alone, all of them together: the prompts that wait for them or are being computed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prefill: BTreeMap<Gauge, f64>,
+    /// What the server says it does, where it is one of a disaggregated pair. `None`: it does both, or does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
 }
 
 impl Sample {
     /// Whether it comes from a router or front end, which is no replica: it speaks of a fleet, or of requests without any memory of its own.
     pub fn is_of_a_router(&self) -> bool {
+        if self.role.is_some() {
+            return false;
+        }
         let has = |gauge| self.gauges.contains_key(&gauge);
-        !self.fleet.is_empty() || !self.workers.is_empty() || (has(Gauge::InFlight) && !has(Gauge::KvUsage) && !has(Gauge::Running))
+        !self.fleet.is_empty()
+            || !self.prefill.is_empty()
+            || !self.workers.is_empty()
+            || (has(Gauge::InFlight) && !has(Gauge::KvUsage) && !has(Gauge::Running))
     }
 
     /// Whether it says nothing of the model at all.

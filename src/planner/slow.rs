@@ -1,12 +1,12 @@
 //! How many replicas does the load of a whole window need? The slow loop: at a boundary it judges the window and decides from it with the
 //! capacity model. Where there is no model it only observes.
 
-use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy};
+use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Limit, Reason, Warning};
+use super::plan::{Capability, Limit, Missing, Reason, Warning};
 use super::propose::{self, Facts, Propose};
-use super::{bound, current_replicas, predict, reconcile};
+use super::{bound, current_replicas, load, predict, reconcile};
 use crate::units::{Moment, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -82,8 +82,9 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         return held(Reason::CoverageLow);
     }
     let Some(prediction) = predict::constant::predict(window) else {
-        let uninstrumented = window.finished > 0.0 && !window.instrumented;
-        return held(if uninstrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests });
+        let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
+        let reason = if window.finished > 0.0 && !window.instrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests };
+        return lacking(held(reason), policy, served.then(|| load::lengths_missing(&window.observation)).unwrap_or_default());
     };
     let CapacityModel::Envelope(envelope) = &policy.capacity else {
         let mut observed = held(Reason::None);
@@ -91,14 +92,24 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         return observed;
     };
     let count = |role| policy.pools.iter().find(|pool| pool.role == role).and_then(|pool| current_replicas(pool, memory, input));
-    let Some(decode) = count(Role::Decode) else { return held(Reason::NoDecodeReplicas) };
+    let uncounted = |reason, role| {
+        let mut decision = held(reason);
+        for pool in policy.pools.iter().filter(|pool| pool.role == role) {
+            decision.pools.entry(pool.pool.clone()).or_default().missing = vec![not_counted(input)];
+        }
+        decision
+    };
+    let Some(decode) = count(Role::Decode) else { return uncounted(Reason::NoDecodeReplicas, Role::Decode) };
     // Requests were served, so somebody prefilled them: a count that is not listed is unknown and not zero.
-    let Some(prefill) = count(Role::Prefill) else { return held(Reason::MissingCapability) };
+    let Some(prefill) = count(Role::Prefill) else { return uncounted(Reason::MissingCapability, Role::Prefill) };
     let facts = Facts { prediction, ttft: window.observation.ttft_seconds, itl: window.observation.itl_seconds, prefill, decode };
     let proposer = propose::envelope::EnvelopePolicy::new(envelope, policy);
     let proposal = match proposer.propose(&facts) {
         Ok(proposal) => proposal,
-        Err(reason) => return held(reason),
+        Err(reason) => {
+            let latencies = [(Capability::Ttft, facts.ttft.is_none()), (Capability::Itl, facts.itl.is_none())];
+            return lacking(held(reason), policy, latencies.into_iter().filter_map(|(what, absent)| absent.then_some(what)));
+        }
     };
 
     let mut decision = Decision::held(Reason::None, Some(window));
@@ -126,6 +137,25 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     decision.warnings.sort_unstable();
     if [decision.prompt.attainable, decision.generation.attainable].contains(&Some(false)) {
         decision.reason = Reason::SloUnreachable;
+    }
+    decision
+}
+
+/// Why replicas are not counted: servers of one role among the traffic targets are replicas themselves, in a place where routers are expected.
+fn not_counted(input: &ModelInput) -> Missing {
+    let traffic = input.sources.iter().filter(|source| source.source == SourceId::Traffic).flat_map(|source| &source.targets);
+    let of_a_pair = |reading: &Reading| matches!(reading, Reading::Sample(sample) if sample.role.is_some());
+    match traffic.filter(|target| of_a_pair(&target.reading)).map(|target| target.target.clone()).next() {
+        Some(target) => Missing { what: Capability::SeparatePools, target: Some(target) },
+        None => Missing { what: Capability::WorkerCount, target: None },
+    }
+}
+
+/// A decision that misses these for every pool.
+fn lacking(mut decision: Decision, policy: &ModelPolicy, lacks: impl IntoIterator<Item = Capability>) -> Decision {
+    let missing: Vec<Missing> = lacks.into_iter().map(|what| Missing { what, target: None }).collect();
+    for pool in policy.pools.iter().filter(|_| !missing.is_empty()) {
+        decision.pools.entry(pool.pool.clone()).or_default().missing.clone_from(&missing);
     }
     decision
 }

@@ -9,6 +9,9 @@
 //! | one that came after 120 s | 120 | 60 s | 60 s | |
 //! | one that left after 90 s, last scraped at 85 s | 170 | 90 s | 85 s | |
 //! | together: 650 / 180 s = 3.6 requests/s | 650 | 330 s | 325 s | 1, since each is described for nine tenths |
+//!
+//! Where routers and the servers behind them stand in one list of traffic targets, each request is on two pages: that of the router counts, which
+//! sees the whole of it. A target that never said what it is counts as silent.
 
 use std::time::Duration;
 
@@ -61,7 +64,9 @@ impl Sum {
         let (mut described_time, mut listed_time) = (0.0, 0.0);
         let mut seen_rates = 0.0;
         let mut silent: Vec<(f64, f64, &TargetWindow)> = Vec::new();
-        for target in source.targets.values() {
+        let routers = source.source == SourceId::Traffic
+            && (source.targets.values().any(|target| target.is_router() == Some(true)) || source.departed.iter().any(|left| left.router));
+        for target in source.targets.values().filter(|target| !routers || target.is_router() != Some(false)) {
             let listed = Span { began: target.known_from.unwrap_or(window.began).max(window.began), ..window }.seconds();
             listed_time += listed;
             let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
@@ -85,7 +90,7 @@ impl Sum {
                 silent.push((rate, listed, target));
             }
         }
-        for departed in &source.departed {
+        for departed in source.departed.iter().filter(|left| !routers || left.router) {
             let (listed, elapsed) = (departed.listed.as_secs_f64(), departed.delta.elapsed.as_secs_f64());
             sum.total.add(&departed.delta);
             listed_time += listed;

@@ -70,6 +70,9 @@ pub struct Departed {
     pub delta: Delta,
     /// How long it was listed in the window.
     pub listed: Duration,
+    /// Whether it was a router.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub router: bool,
 }
 
 /// What a target did between two samples.
@@ -149,7 +152,13 @@ impl TargetWindow {
     /// What is left of a target that is no longer listed, if anything was seen of it. `began` is when the window began.
     pub fn departs(self, began: Duration, now: Duration) -> Option<Departed> {
         let delta = self.delta().filter(Delta::is_finite)?;
-        Some(Departed { delta, listed: now.saturating_sub(self.known_from.unwrap_or(began).max(began)) })
+        let router = self.is_router() == Some(true);
+        Some(Departed { delta, listed: now.saturating_sub(self.known_from.unwrap_or(began).max(began)), router })
+    }
+
+    /// Whether its last page is a router's; `None` where it never said.
+    pub fn is_router(&self) -> Option<bool> {
+        Some(self.last.as_ref().filter(|last| !last.sample.is_empty())?.sample.is_of_a_router())
     }
 
     /// Takes in a failed round.

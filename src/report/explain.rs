@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::input::{CapacityModel, ModelPolicy};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
-use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadTrace, Observation, Plan, PoolPlan};
+use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadInputs, LoadTrace, Observation, Plan, PoolPlan};
 use crate::units::{Ratio, Replicas, Seconds, Tokens};
 
 /// HTML of one model's decision: what was seen, the arithmetic, then each pool's way from the wish to the number.
@@ -307,18 +307,46 @@ pub(super) fn fullness(load: &LoadTrace) -> String {
         "neither too full nor all nearly empty"
     };
     format!(
-        "The fullest of {described} of {known} targets is {fullest} with load {}, {} with the recommended replicas; up from {}, down below {}: {verdict}.",
+        "The fullest of {described} of {known} targets is {fullest} with load {}{}, {}{} with the recommended replicas; up from {}, down below {}: {verdict}.",
         number(load.load),
+        load.inputs.as_ref().map(|inputs| format!(" = {}", formula(inputs))).unwrap_or_default(),
         number(load.projected),
+        load.current.zip(load.recommended).map(|(current, count)| format!(" = load * {current} / {count}")).unwrap_or_default(),
         number(load.up),
         number(load.down),
     )
+}
+
+/// A load's formula, and then its numbers.
+fn formula(inputs: &LoadInputs) -> String {
+    let tokens = |tokens: Option<Tokens>| tokens.map(Tokens::get);
+    let numbers = [
+        ("kv_usage", inputs.kv_usage),
+        ("waiting", inputs.waiting),
+        ("running", inputs.running),
+        ("queued_prompt_tokens", inputs.queued_prompt_tokens),
+        ("input_tokens", tokens(inputs.input_tokens)),
+        ("output_tokens", tokens(inputs.output_tokens)),
+        ("kv_capacity_tokens", tokens(inputs.kv_capacity_tokens)),
+        ("context_length", tokens(inputs.context_length)),
+        ("replicas that the counts are divided by", inputs.replicas.map(Replicas::as_f64)),
+    ];
+    let told = numbers.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", number(value?))));
+    format!("{} ({})", inputs.rule.meaning(), told.collect::<Vec<_>>().join(", "))
+}
+
+/// What a decision was missing for a pool, a sentence each.
+pub(super) fn lacks(pool: &PoolPlan) -> Vec<String> {
+    pool.missing.iter().map(|missing| format!("Missing {missing}. {}", missing.what.meaning())).collect()
 }
 
 fn steps(pool: &PoolPlan) -> String {
     let mut html = format!("<h4>Pool {}</h4>\n", Escaped(&pool.pool));
     if let Some(load) = &pool.load {
         let _ = writeln!(html, "<p>{}</p>", Escaped(fullness(load)));
+    }
+    for sentence in lacks(pool) {
+        let _ = writeln!(html, "<p class=\"held\">{}</p>", Escaped(sentence));
     }
     let proposals = pool.proposed.iter().map(|(proposer, replicas)| {
         vec![proposer.to_string(), String::new(), replicas.to_string(), "proposed".to_owned(), proposer.meaning().to_owned()]

@@ -4,8 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::planner::plan::{EnvelopeTrace, Estimates, Latencies, LoadTrace, Observation, PhaseState, Plan, PoolPlan, Prediction};
-use crate::units::Replicas;
+use crate::planner::plan::{
+    EnvelopeTrace, Estimates, Latencies, LoadInputs, LoadTrace, Missing, Observation, PhaseState, Plan, PoolPlan, Prediction,
+};
+use crate::units::{Replicas, TargetId, Tokens};
 
 /// `{"models": [...]}`, in the order given.
 pub fn document<'a>(plans: impl IntoIterator<Item = &'a Plan>) -> Value {
@@ -119,6 +121,9 @@ fn load(trace: &LoadTrace) -> Value {
     json!({
         "fullest": trace.fullest.as_str(),
         "load": trace.load,
+        "inputs": trace.inputs.as_ref().map(load_inputs),
+        "current_replicas": trace.current.map(|replicas| replicas.0),
+        "recommended_replicas": trace.recommended.map(|replicas| replicas.0),
         "projected": trace.projected,
         "up": trace.up,
         "down": trace.down,
@@ -126,6 +131,27 @@ fn load(trace: &LoadTrace) -> Value {
         "described": trace.described,
         "known": trace.known,
     })
+}
+
+fn load_inputs(inputs: &LoadInputs) -> Value {
+    let tokens = |tokens: Option<Tokens>| tokens.map(Tokens::get);
+    json!({
+        "rule": inputs.rule.as_str(),
+        "formula": inputs.rule.meaning(),
+        "kv_usage": inputs.kv_usage,
+        "waiting": inputs.waiting,
+        "running": inputs.running,
+        "queued_prompt_tokens": inputs.queued_prompt_tokens,
+        "input_tokens": tokens(inputs.input_tokens),
+        "output_tokens": tokens(inputs.output_tokens),
+        "kv_capacity_tokens": tokens(inputs.kv_capacity_tokens),
+        "context_length": tokens(inputs.context_length),
+        "replicas": inputs.replicas.map(|replicas| replicas.0),
+    })
+}
+
+fn missing(missing: &Missing) -> Value {
+    json!({ "what": missing.what.as_str(), "target": missing.target.as_ref().map(TargetId::as_str), "meaning": missing.what.meaning() })
 }
 
 fn pool(pool: &PoolPlan) -> Value {
@@ -148,6 +174,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "slow_loop": pool.slow_loop.as_str(),
         "fast_loop": pool.fast_loop.as_str(),
         "load": pool.load.as_ref().map(load),
+        "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),
         "startup_seconds": pool.startup.map(|startup| startup.get()),
         "capacity_unavailable": pool.capacity_unavailable,
         "coming_replicas": count(pool.coming_replicas),

@@ -103,6 +103,9 @@ fn render_pool(text: &mut String, pool: &PoolPlan) -> std::fmt::Result {
     if let Some(load) = &pool.load {
         writeln!(text, "    {}", super::explain::fullness(load))?;
     }
+    for sentence in super::explain::lacks(pool) {
+        writeln!(text, "    {sentence}")?;
+    }
     pool.steps
         .iter()
         .try_for_each(|step| writeln!(text, "    {:<10} {} -> {}  {}", step.stage.as_str(), step.before, step.after, step.reason.meaning()))

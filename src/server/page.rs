@@ -110,6 +110,8 @@ fn pools(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> String {
             (false, Reason::None) => "computed".to_owned(),
             (held, reason) => format!("{}{reason}: {}", if held { "held, " } else { "" }, reason.meaning()),
         };
+        let lacks: Vec<String> = pool.missing.iter().map(ToString::to_string).collect();
+        let reason = if lacks.is_empty() { reason } else { format!("{reason} Missing: {}.", lacks.join(", ")) };
         let left = |until: Duration| {
             let age = now.monotonic.saturating_sub(snapshot.at.monotonic);
             seconds(until.saturating_sub(snapshot.at.wall).saturating_sub(age))

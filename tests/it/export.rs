@@ -103,6 +103,7 @@ pub mod fixture {
             fast_loop: LoopDecision::Wait,
             load: None,
             startup: Some(Seconds(95.0)),
+            missing: Vec::new(),
             capacity_unavailable: Some(false),
             coming_replicas: None,
             coverage: Some(Ratio(1.0)),

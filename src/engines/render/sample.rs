@@ -29,7 +29,7 @@ impl InferaPage {
             workers: self.workers.iter().filter(|(role, _)| **role != Role::Aggregated).map(|(&role, &n)| (role, n)).collect(),
             itl_basis: ItlBasis::PerRequest,
             gauges: BTreeMap::from([(Gauge::InFlight, self.in_flight as f64)]),
-            fleet: BTreeMap::new(),
+            ..Sample::default()
         }
     }
 }
@@ -48,14 +48,13 @@ impl VllmPage {
                 (Tally::GeneratedTokens, BTreeMap::from([(key(""), self.generated_tokens as f64)])),
                 (Tally::PromptTokens, BTreeMap::from([(key(""), self.prompt_tokens as f64)])),
             ]),
-            workers: BTreeMap::new(),
             itl_basis: ItlBasis::PerEvent,
             gauges: BTreeMap::from([
                 (Gauge::Running, self.running as f64),
                 (Gauge::Waiting, self.waiting as f64),
                 (Gauge::KvUsage, self.kv_usage),
             ]),
-            fleet: BTreeMap::new(),
+            ..Sample::default()
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod churn;
 mod goldens;
+mod inputs;
 mod lifecycle;
 mod load;
 mod properties;
