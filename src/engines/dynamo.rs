@@ -7,12 +7,15 @@
 //! A router alone: only what tells the legs apart is read while it serves two, everything otherwise.
 //!
 //! A worker passes its engine's page on and counts its own requests beside it; a prefill worker may have these counts alone. Other endpoints than
-//! `generate` serve the router and no user.
+//! `generate` serve the router and no user. Its component says what it does where that is `prefill`; `backend` may be either.
+//!
+//! What waits for prefill servers the front end knows best: the prompts in its router's queue and those that the router gave to them and that are
+//! not computed yet. Where the router does not look at load, it is all requests without a first token.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::series::{Combine, Labels, Reader};
-use super::{Engine, Reading, sglang, trtllm, vllm};
+use super::{Engine, Reading, series, sglang, trtllm, vllm};
 use crate::exposition::{Page, Sample as Line};
 use crate::planner::input::{Gauge, ItlBasis, Sample, Signal, Tally};
 use crate::units::{Replicas, Role};
@@ -30,6 +33,7 @@ const REJECTED: &str = "dynamo_frontend_router_admission_rejected_total";
 const IN_FLIGHT: &str = "dynamo_frontend_inflight_requests";
 const WAITING: &str = "dynamo_frontend_queued_requests";
 const QUEUED_TOKENS: &str = "dynamo_frontend_router_queue_pending_isl_tokens";
+const QUEUED: &str = "dynamo_frontend_router_queue_pending_requests";
 const BLOCKS: &str = "dynamo_frontend_model_total_kv_blocks";
 const BLOCK_TOKENS: &str = "dynamo_frontend_model_kv_cache_block_size";
 const MAX_RUNNING: &str = "dynamo_frontend_model_max_num_seqs";
@@ -54,7 +58,7 @@ const PROCESS_START: &str = "process_start_time_seconds";
 #[rustfmt::skip]
 const FRONT_END: &[&str] = &[
     TTFT, ITL, PROMPT_LENGTHS, OUTPUT_LENGTHS, REQUEST_DURATION, FINISHED, STARTED, GENERATED_TOKENS, CACHED_TOKENS, REJECTED,
-    IN_FLIGHT, WAITING, QUEUED_TOKENS, BLOCKS, BLOCK_TOKENS, MAX_RUNNING, MAX_BATCHED, USED_BLOCKS, PREFILLING, STAGES,
+    IN_FLIGHT, WAITING, QUEUED_TOKENS, QUEUED, BLOCKS, BLOCK_TOKENS, MAX_RUNNING, MAX_BATCHED, USED_BLOCKS, PREFILLING, STAGES,
 ];
 const ROUTER: &[&str] = &[ROUTER_TTFT, ROUTER_ITL, ROUTER_PROMPT_LENGTHS, ROUTER_OUTPUT_LENGTHS, ROUTER_FINISHED, ROUTER_STARTED];
 const WORKER: &[&str] = &[WORKER_FINISHED, WORKER_IN_FLIGHT, WORKER_DURATION, PROCESS_START];
@@ -105,6 +109,7 @@ fn front_end(page: &Page<'_>) -> Reading {
     reader.fleet(Gauge::MaxRunning, Combine::Max, &[MAX_RUNNING]);
     reader.fleet(Gauge::MaxBatchedTokens, Combine::Max, &[MAX_BATCHED]);
     memory(&mut reader);
+    prefill_view(&mut reader);
     workers(&mut reader);
     reader.process_start(&[PROCESS_START]);
     reader.finish(ItlBasis::PerToken)
@@ -127,10 +132,32 @@ fn memory(reader: &mut Reader<'_, '_>) {
     }
 }
 
+/// Whether requests have two legs.
+fn has_legs(reader: &Reader<'_, '_>) -> bool {
+    reader.first_of(&[STAGES]).is_some_and(|family| family.samples.iter().any(|line| line.label("phase") == Some("prefill")))
+}
+
+/// What waits for all prefill workers together. Which model the tokens at a worker belong to is known where there is only one.
+fn prefill_view(reader: &mut Reader<'_, '_>) {
+    let of_prefill = |line: &Line<'_>| line.label("worker_type") == Some("prefill");
+    let at_workers = reader.gauges(Combine::Sum, &[PREFILLING], of_prefill).remove(&None);
+    let queued_tokens = reader.gauges(Combine::Sum, &[QUEUED_TOKENS], of_prefill);
+    let queued = reader.gauges(Combine::Sum, &[QUEUED], of_prefill);
+    let without_token = if has_legs(reader) { reader.gauges(Combine::Sum, &[WAITING], |_| true) } else { BTreeMap::new() };
+    let models: BTreeSet<_> = queued_tokens.keys().chain(queued.keys()).chain(without_token.keys()).cloned().collect();
+    let alone = models.len() == 1;
+    for model in models {
+        let tokens = at_workers.filter(|_| alone).map(|tokens| tokens + queued_tokens.get(&model).unwrap_or(&0.0));
+        let requests = without_token.get(&model).or_else(|| queued.get(&model)).copied();
+        let view = &mut reader.sample(model).prefill;
+        view.extend(tokens.map(|tokens| (Gauge::QueuedPromptTokens, tokens)));
+        view.extend(requests.map(|requests| (Gauge::Waiting, requests)));
+    }
+}
+
 /// The workers whose load the router knows. One that decodes is called so as well where it does both.
 fn workers(reader: &mut Reader<'_, '_>) {
-    let has_legs =
-        reader.first_of(&[STAGES]).is_some_and(|family| family.samples.iter().any(|line| line.label("phase") == Some("prefill")));
+    let has_legs = has_legs(reader);
     let mut seen: BTreeMap<Role, BTreeSet<&str>> = BTreeMap::new();
     for line in [USED_BLOCKS, PREFILLING].iter().filter_map(|name| reader.first_of(&[name])).flat_map(|family| &family.samples) {
         let role = match line.label("worker_type") {
@@ -179,6 +206,9 @@ fn worker(page: &Page<'_>) -> Reading {
     reader.histogram(Signal::RequestDuration, &[WORKER_DURATION]);
     reader.tally(Tally::Finished, &[WORKER_FINISHED]);
     reader.gauge(Gauge::InFlight, Combine::Sum, &[WORKER_IN_FLIGHT]);
+    let component = reader.first_of(&[WORKER_FINISHED]).and_then(|family| family.samples.iter().find(|line| generates(line)));
+    let role = component.and_then(|line| line.label("dynamo_component")).and_then(series::role_named);
+    reader.samples().for_each(|sample| sample.role = role);
     reader.process_start(&[PROCESS_START]);
     let outer = reader.finish(ItlBasis::PerRequest);
     if inner.models.is_empty() {
@@ -201,5 +231,6 @@ fn with(mut sample: Sample, other: &Sample) -> Sample {
         sample.gauges.entry(*gauge).or_insert(*value);
     }
     sample.process_start = sample.process_start.or(other.process_start);
+    sample.role = sample.role.or(other.role);
     sample
 }

@@ -119,6 +119,10 @@ impl Reading {
         for (gauge, value) in &unnamed.fleet {
             sample.fleet.entry(*gauge).or_insert(*value);
         }
+        for (gauge, value) in &unnamed.prefill {
+            sample.prefill.entry(*gauge).or_insert(*value);
+        }
+        sample.role = sample.role.or(unnamed.role);
         sample
     }
 

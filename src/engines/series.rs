@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::Reading;
 use crate::exposition::{Family, Page, Part, Sample as Line};
 use crate::planner::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
-use crate::units::Replicas;
+use crate::units::{Replicas, Role};
 
 /// The processes behind one page; never a dimension of the work.
 const PROCESS: &str = "pid";
@@ -267,6 +267,15 @@ impl<'p, 'a> Reader<'p, 'a> {
         }
         let rank = repeated.iter().map(|label| line.label(label).map_or(0, |rank| rank.parse().unwrap_or(u64::MAX)));
         ((line.label(model).map(str::to_owned), SeriesKey(key)), rank.collect())
+    }
+}
+
+/// The role that a server gives itself, where it names one of a disaggregated pair. Any other word says nothing.
+pub fn role_named(word: &str) -> Option<Role> {
+    match word {
+        "prefill" => Some(Role::Prefill),
+        "decode" => Some(Role::Decode),
+        _ => None,
     }
 }
 

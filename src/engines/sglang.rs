@@ -5,13 +5,14 @@
 //! count once. ITL is observed per token: an interval of k tokens counts k times. Token counters move at a request's end.
 //!
 //! The queues between prefill and decode are not in the queue gauge; they are added to it. Requests whose prompt is done and whose KV is being
-//! sent away still hold memory, and count as running. A prefill server has neither TTFT nor ITL. Request counters are absent until the first
+//! sent away still hold memory, and count as running. A prefill server has neither TTFT nor ITL. `engine_type` says which of a pair a server is;
+//! early versions call all of them `unified`. Request counters are absent until the first
 //! request ends: beside the running gauge that means none. `cache_hit_rate` is one batch's value and not read.
 //!
 //! TTFT is of all requests: where `is_streaming` tells the others apart, the scheduler has stamped their first token; before, no label does.
 
 use super::series::{Combine, Labels, Reader};
-use super::{Engine, Reading};
+use super::{Engine, Reading, series};
 use crate::exposition::{Page, Sample as Line};
 use crate::planner::input::{Gauge, ItlBasis, Signal, Tally};
 
@@ -100,6 +101,9 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.gauge(Gauge::KvUsage, Combine::Max, &[KV_USAGE]);
     reader.gauge(Gauge::KvCapacityTokens, Combine::Sum, &[KV_CAPACITY]);
     reader.zero_before(&[REQUEST_DURATION], Gauge::Running, &[Tally::Finished, Tally::PromptTokens, Tally::GeneratedTokens]);
+    let role = reader.first_of(&[RUNNING]).and_then(|family| family.samples.first()).and_then(|line| line.label("engine_type"));
+    let role = role.and_then(series::role_named);
+    reader.samples().for_each(|sample| sample.role = role);
     reader.process_start(&[PROCESS_START]);
     reader.finish(ItlBasis::PerToken)
 }

@@ -13,7 +13,7 @@ use inference_planner_exporter::exposition::{Format, Wanted, read};
 use inference_planner_exporter::planner::input::*;
 use inference_planner_exporter::planner::window::{Delta, Stamped, TargetWindow};
 use inference_planner_exporter::scrape::lower::lower;
-use inference_planner_exporter::units::ModelId;
+use inference_planner_exporter::units::{ModelId, Role};
 use serde::{Deserialize, Serialize};
 
 fn folder(engine: &str) -> PathBuf {
@@ -67,6 +67,11 @@ struct Model {
     gauges: BTreeMap<Gauge, f64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     fleet: BTreeMap<Gauge, f64>,
+    /// A router's view of its prefill servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    prefill: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     workers: BTreeMap<String, u32>,
 }
@@ -88,6 +93,8 @@ impl Model {
             tallies: sample.tallies.iter().map(|(tally, series)| (*tally, counter(series))).collect(),
             gauges: sample.gauges.clone(),
             fleet: sample.fleet.clone(),
+            prefill: sample.prefill.clone(),
+            role: sample.role,
             workers: sample.workers.iter().map(|(role, count)| (role.as_str().to_owned(), count.0)).collect(),
         }
     }

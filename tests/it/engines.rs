@@ -14,7 +14,8 @@ use inference_planner_exporter::planner::input::*;
 use inference_planner_exporter::planner::lint::lint;
 use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::plan;
-use inference_planner_exporter::planner::plan::{Plan, Reason};
+use inference_planner_exporter::planner::plan::{Capability, Missing, Plan, Reason};
+use inference_planner_exporter::planner::propose::threshold::Target;
 use inference_planner_exporter::units::*;
 
 /// A wall clock that is a multiple of 15 s.
@@ -406,4 +407,101 @@ fn a_sample_without_gauges_is_stored_as_before() {
     let stored = serde_json::to_string(&sample).unwrap();
     assert_eq!(stored, r#"{"process_start":1.0,"histograms":{},"tallies":{},"workers":{},"itl_basis":"per_request"}"#);
     assert_eq!(serde_json::from_str::<Sample>(&stored).unwrap(), sample);
+}
+
+/// By target throughput, with these pools.
+fn by_load(pools: &[(&str, Role)], from: ReplicasFrom) -> ModelPolicy {
+    let mut policy = policy(from);
+    policy.preset = Preset::Dynamo;
+    policy.capacity = CapacityModel::Unknown;
+    policy.load = Some(Target::Throughput.policy(Duration::from_secs(15)));
+    let template = policy.pools[0].clone();
+    let pool = |(name, role): &(&str, Role)| PoolPolicy {
+        pool: PoolId::from(*name),
+        role: *role,
+        capabilities: Capabilities { context_length: NonZeroU32::new(8192), ..Capabilities::default() },
+        ..template.clone()
+    };
+    policy.pools = pools.iter().map(pool).collect();
+    policy
+}
+
+#[test]
+fn sglang_servers_of_a_pair_given_as_urls_alone_are_held_with_what_to_write() {
+    let model = "Qwen/Qwen3-30B-A3B-Instruct-2507";
+    let server = |role: &str, scrape: u8| sample("sglang", &format!("sglang-0.5.23-{role}-scrape{scrape}"), model);
+    let urls = |scrape| {
+        vec![(SourceId::Traffic, vec![("d:30000/metrics", server("decode", scrape)), ("p:30000/metrics", server("prefill", scrape))])]
+    };
+    let plan = planned(vec![urls(1), urls(2)], &by_load(&[("m-agg", Role::Aggregated)], ReplicasFrom::Observed));
+    let missing = Missing { what: Capability::SeparatePools, target: Some(TargetId::from("d:30000/metrics")) };
+    assert_eq!((plan.reason, &plan.pools[0].missing), (Reason::MissingCapability, &vec![missing]));
+    // As the hold says.
+    let source = |pool: &str, target, sample| (SourceId::Pool(PoolId::from(pool)), vec![(target, sample)]);
+    let apart = |scrape| {
+        let (prefill, decode) = (server("prefill", scrape), server("decode", scrape));
+        vec![source("m-prefill", "p:30000/metrics", prefill), source("m-decode", "d:30000/metrics", decode)]
+    };
+    let pools = [("m-prefill", Role::Prefill), ("m-decode", Role::Decode)];
+    let plan = planned(vec![apart(1), apart(2)], &by_load(&pools, ReplicasFrom::Targets));
+    assert!(plan.pools.iter().all(|pool| pool.reason == Reason::None && pool.missing.is_empty()), "{:?}", plan.pools);
+    let one_that_does_both = sample("sglang", "sglang-0.5.23-scrape2", model);
+    assert_eq!(one_that_does_both.role, None);
+}
+
+#[test]
+fn dynamos_prefill_workers_are_planned_by_what_their_front_end_says_of_them() {
+    let read = |name: &str| sample("dynamo", &format!("dynamo-1.6.1-disagg-{name}-b"), "tiny");
+    assert_eq!((read("prefill").role, read("decode").role), (Some(Role::Prefill), None));
+    let workers = (SourceId::Pool(PoolId::from("m-prefill")), vec![("p:8081/metrics", read("prefill"))]);
+    let policy = by_load(&[("m-prefill", Role::Prefill)], ReplicasFrom::Targets);
+    let alone = planned(vec![vec![workers.clone()]], &policy);
+    let missing = Missing { what: Capability::QueuedPrompts, target: Some(TargetId::from("p:8081/metrics")) };
+    assert_eq!((alone.reason, &alone.pools[0].missing), (Reason::MissingCapability, &vec![missing]));
+    let front_end = (SourceId::Traffic, vec![("f:8000/metrics", read("frontend"))]);
+    let plan = planned(vec![vec![front_end, workers]], &policy);
+    assert_eq!((plan.reason, plan.pools[0].load.as_ref().map(|load| load.load)), (Reason::None, Some(0.0)));
+}
+
+#[test]
+fn a_front_end_whose_router_knows_its_prefill_workers_counts_their_prompts_in_tokens() {
+    let page = |pending: u32| {
+        format!(
+            "dynamo_frontend_requests_total{{model=\"m\",status=\"success\"}} 1\n\
+             dynamo_frontend_stage_requests{{phase=\"prefill\",stage=\"route\"}} 0\n\
+             dynamo_frontend_queued_requests{{model=\"m\"}} 5\n\
+             dynamo_frontend_router_queue_pending_isl_tokens{{model=\"m\",policy_class=\"default\",worker_type=\"prefill\"}} {pending}\n\
+             dynamo_frontend_router_queue_pending_isl_tokens{{model=\"m\",policy_class=\"default\",worker_type=\"decode\"}} 7\n\
+             dynamo_frontend_worker_active_prefill_tokens{{dp_rank=\"0\",worker_id=\"1\",worker_type=\"prefill\"}} 3000\n\
+             dynamo_frontend_worker_active_prefill_tokens{{dp_rank=\"0\",worker_id=\"2\",worker_type=\"prefill\"}} 1000\n\
+             dynamo_frontend_worker_active_prefill_tokens{{dp_rank=\"0\",worker_id=\"3\",worker_type=\"decode\"}} 9\n"
+        )
+    };
+    let sample = reading_of(by_name("dynamo").unwrap(), page(500).as_bytes()).of_model(&ModelId::from("m"));
+    let expected = [(Gauge::QueuedPromptTokens, 4500.0), (Gauge::Waiting, 5.0)];
+    assert_eq!(sample.prefill, BTreeMap::from(expected));
+    let plan = planned(
+        vec![vec![(SourceId::Traffic, vec![("f:8000/metrics", sample)])]],
+        &by_load(&[("m-prefill", Role::Prefill)], ReplicasFrom::Observed),
+    );
+    let load = plan.pools[0].load.as_ref().unwrap();
+    assert_eq!((load.load, plan.pools[0].current_replicas), (2250.0 / 8192.0, Some(Replicas(2))));
+}
+
+#[test]
+fn a_front_end_and_its_workers_given_together_count_each_request_once() {
+    let read = |name: &str, scrape: &str| sample("dynamo", &format!("dynamo-1.6.1-disagg-{name}-{scrape}"), "tiny");
+    let alone = |scrape| vec![(SourceId::Traffic, vec![("f:8000/metrics", read("frontend", scrape))])];
+    let together = |scrape| {
+        let targets = [("d:8081/metrics", "decode"), ("f:8000/metrics", "frontend"), ("p:8081/metrics", "prefill")];
+        vec![(SourceId::Traffic, targets.into_iter().map(|(target, name)| (target, read(name, scrape))).collect())]
+    };
+    let seen = |rounds| planned(rounds, &policy(ReplicasFrom::Metric)).observation.unwrap();
+    let (one, all) = (seen(vec![alone("a"), alone("b")]), seen(vec![together("a"), together("b")]));
+    assert!(one.requests.unwrap().get() > 0.0);
+    assert_eq!(all, one);
+    // By load alone their pools are not known.
+    let plan = planned(vec![together("b")], &by_load(&[("m-agg", Role::Aggregated)], ReplicasFrom::Observed));
+    let missing = Missing { what: Capability::SeparatePools, target: Some(TargetId::from("p:8081/metrics")) };
+    assert!(plan.reason == Reason::MissingCapability && plan.pools[0].missing.contains(&missing), "{:?}", plan.pools[0]);
 }
