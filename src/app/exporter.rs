@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::app::events::{Event, changes, new_problems};
 use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
+use crate::app::quiet::Quiet;
 use crate::app::tally;
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
@@ -15,7 +17,7 @@ use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, So
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
-use crate::planner::plan::{LoopDecision, Plan, PoolPlan, Reason};
+use crate::planner::plan::{Plan, PoolPlan, Reason};
 use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
@@ -39,6 +41,8 @@ pub struct Exporter {
     decisions: u64,
     /// Models that were seen and cannot be planned, so that each is told once.
     unplannable: BTreeSet<ModelId>,
+    /// What the log was told of targets lately.
+    quiet: Quiet,
     /// Pools of a former process that no planned model has claimed yet.
     restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>,
 }
@@ -82,61 +86,6 @@ pub struct Round {
     pub plan: Arc<Plan>,
 }
 
-/// A change that the log tells people about.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// What is published for a pool changed.
-    Recommendation {
-        /// Which pool.
-        pool: PoolId,
-        /// Before; `None` where nothing was published.
-        before: Option<Replicas>,
-        /// After.
-        after: Option<Replicas>,
-        /// Why.
-        reason: Reason,
-        /// Identifies the decision in logs.
-        decision: String,
-    },
-    /// A model's verdict changed.
-    Verdict {
-        /// Which model.
-        model: ModelId,
-        /// Before.
-        before: Reason,
-        /// After.
-        after: Reason,
-    },
-    /// A decision has warnings.
-    Warnings {
-        /// Which model.
-        model: ModelId,
-        /// Their sentences.
-        warnings: Vec<&'static str>,
-    },
-    /// A finished plan broke a rule and was not used.
-    Violation {
-        /// Which model.
-        model: ModelId,
-        /// What was broken.
-        violation: Violation,
-    },
-    /// What is wrong with a target changed; `None` once nothing is.
-    Target {
-        /// Which target.
-        target: TargetId,
-        /// In words.
-        problem: Option<String>,
-    },
-    /// A model that the targets name cannot be planned.
-    Unplannable {
-        /// Which model.
-        model: ModelId,
-        /// Why.
-        problem: String,
-    },
-}
-
 impl Exporter {
     /// An exporter before its first round. What is pinned, frozen or restored is already published.
     pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, now: Moment) -> Self {
@@ -150,6 +99,7 @@ impl Exporter {
             process_start: now.wall,
             decisions: 0,
             unplannable: BTreeSet::new(),
+            quiet: Quiet::default(),
             restored,
         };
         exporter.add_named_models(now);
@@ -219,7 +169,7 @@ impl Exporter {
             rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
         }
         let targets = statuses(&config, fleet, &by_target);
-        events.extend(new_problems(&self.targets, &targets));
+        events.extend(self.quiet.pass(new_problems(&self.targets, &targets), now.monotonic));
         self.targets = targets;
         self.ready = true;
         (rounds, events)
@@ -411,32 +361,6 @@ fn plan_checked(input: &ModelInput, before: &Memory, policy: &ModelPolicy, now: 
     (plan, memory, violations)
 }
 
-fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
-    let mut events = Vec::new();
-    for pool in &after.pools {
-        let old = before.pool(&pool.pool).and_then(|pool| pool.recommended_replicas);
-        if old != pool.recommended_replicas {
-            events.push(Event::Recommendation {
-                pool: pool.pool.clone(),
-                before: old,
-                after: pool.recommended_replicas,
-                reason: pool.reason,
-                decision: decision.to_owned(),
-            });
-        }
-    }
-    if before.reason != after.reason {
-        events.push(Event::Verdict { model: after.model.clone(), before: before.reason, after: after.reason });
-    }
-    // The fast loop decides every few seconds; what it repeats is said once.
-    let repeated = after.pools.iter().any(|pool| pool.fast_loop != LoopDecision::Wait) && before.warnings == after.warnings;
-    if after.decided && !repeated && !after.warnings.is_empty() {
-        let warnings = after.warnings.iter().map(|warning| warning.meaning()).collect();
-        events.push(Event::Warnings { model: after.model.clone(), warnings });
-    }
-    events
-}
-
 fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
     let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
     for (origin, model) in config.models.iter().enumerate() {
@@ -467,14 +391,6 @@ fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &Targe
         }
     }
     statuses.into_values().collect()
-}
-
-/// Targets whose problem is another one than in the last round.
-fn new_problems(before: &[TargetStatus], after: &[TargetStatus]) -> Vec<Event> {
-    let known: BTreeMap<&TargetId, &Option<String>> = before.iter().map(|status| (&status.target, &status.problem)).collect();
-    let kind = |problem: &Option<String>| problem.as_deref().map(|text| text.split(':').next().unwrap_or_default().to_owned());
-    let changed = after.iter().filter(|status| kind(known.get(&status.target).copied().unwrap_or(&None)) != kind(&status.problem));
-    changed.map(|status| Event::Target { target: status.target.clone(), problem: status.problem.clone() }).collect()
 }
 
 /// In words, where a page serves other models than the one that is planned: most often a mistyped name.

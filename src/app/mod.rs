@@ -4,9 +4,11 @@
 //! snapshot that our pages read; keep what survives a restart; record; log what changed.
 
 pub mod clock;
+pub mod events;
 pub mod exporter;
 pub mod fleet;
 pub mod persist;
+mod quiet;
 pub mod recording;
 pub mod tally;
 pub mod watch;
@@ -31,7 +33,8 @@ use crate::scrape::report::TargetReport;
 use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
 use crate::units::Moment;
 use clock::Clock;
-use exporter::{Event, Exporter};
+use events::Event;
+use exporter::Exporter;
 use fleet::Fleet;
 use persist::Keeper;
 
@@ -320,17 +323,23 @@ fn log(event: &Event, config: &Config) {
             let text = |count: &Option<crate::units::Replicas>| count.map_or_else(|| "absent".to_owned(), |count| count.to_string());
             tracing::info!(%pool, before = text(before), after = text(after), %reason, decision, config = %config.hash, version, "recommendation");
         }
-        Event::Verdict { model, before, after } => match after.hold_kind() {
+        Event::Verdict { model, before, after, missing } => match after.hold_kind() {
             Some(crate::planner::plan::HoldKind::Blind) => {
-                tracing::warn!(%model, %before, %after, meaning = after.meaning(), "held, and the value expires");
+                tracing::warn!(%model, %before, %after, missing, meaning = after.meaning(), "held, and the value expires");
             }
             _ => tracing::info!(%model, %before, %after, meaning = after.meaning(), "verdict"),
         },
+        Event::Pool { pool, before, after, missing } => {
+            let text = |reason: &Option<crate::planner::plan::Reason>| reason.map_or("none", |reason| reason.as_str());
+            let what = if after.is_some() { "this pool alone is held" } else { "this pool is no longer held alone" };
+            tracing::info!(%pool, before = text(before), after = text(after), missing, "{what}");
+        }
         Event::Warnings { model, warnings } => warnings.iter().for_each(|warning| tracing::warn!(%model, "{warning}")),
         Event::Violation { model, violation } => {
             tracing::error!(%model, pool = ?violation.pool, rule = violation.rule, "a plan broke a rule and was not used");
         }
         Event::Target { target, problem: Some(problem) } => tracing::warn!(%target, "{problem}"),
+        Event::Targets { source, untold } => tracing::warn!(source, untold, "more changes of targets than are told one by one"),
         Event::Target { target, problem: None } => tracing::info!(%target, "answers without a problem again"),
         Event::Unplannable { model, problem } => tracing::error!(%model, "cannot be planned: {problem}"),
     }
