@@ -172,8 +172,7 @@ fn front_ends_view(traffic: &SourceInput, pool: &PoolPolicy, unit: QueueUnit, le
     });
     let (mut tokens, mut waiting) = (None, None);
     for view in samples {
-        let most = |known: Option<f64>, told: Option<&f64>| known.into_iter().chain(told.copied()).reduce(f64::max);
-        tokens = most(tokens, view.get(&Gauge::QueuedPromptTokens));
+        tokens = tokens.into_iter().chain(view.get(&Gauge::QueuedPromptTokens).copied()).reduce(f64::max);
         waiting = view.get(&Gauge::Waiting).map(|more| waiting.unwrap_or(0.0) + more).or(waiting);
     }
     prompts(tokens, waiting, Some(Replicas(current.0.max(1))), pool, unit, lengths).ok()

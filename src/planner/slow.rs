@@ -84,7 +84,9 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     let Some(prediction) = predict::constant::predict(window) else {
         let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
         let reason = if window.finished > 0.0 && !window.instrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests };
-        return lacking(held(reason), policy, served.then(|| load::lengths_missing(&window.observation)).unwrap_or_default());
+        // Where nothing was served there is nothing whose length could be missing.
+        let lacks = load::lengths_missing(&window.observation).into_iter().filter(|_| served);
+        return lacking(held(reason), policy, lacks);
     };
     let CapacityModel::Envelope(envelope) = &policy.capacity else {
         let mut observed = held(Reason::None);

@@ -251,8 +251,8 @@ fn pods_of(pods: &[Pod], port: Option<&str>) -> Result<Vec<Replica>, String> {
     for pod in pods.iter().filter(|pod| !matches!(pod.status.phase.as_str(), "Succeeded" | "Failed")) {
         let is_ready = pod.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
         let state = State::of(is_ready && !pod.status.pod_ip.is_empty(), pod.metadata.deletion_timestamp.is_some());
-        let mut found = Found::default();
-        found.labels = pod.metadata.labels.iter().map(|(name, value)| (label_name(name), value.clone())).collect();
+        let labels = pod.metadata.labels.iter().map(|(name, value)| (label_name(name), value.clone())).collect();
+        let mut found = Found { address: String::new(), labels };
         found.labels.insert("__meta_kubernetes_pod_name".to_owned(), pod.metadata.name.clone());
         if state == State::Ready {
             let declared: Vec<(&str, u16)> = pod
