@@ -215,6 +215,16 @@ fn targets_may_be_found_in_every_way() {
     }
 }
 
+#[cfg(feature = "kubernetes")]
+#[test]
+fn ready_pods_are_counted_where_kubernetes_is_asked_for_them() {
+    let pool = FOUND.replace("targets: { TARGETS }", "replicas_from: kubernetes, targets: { kubernetes: { service: decode } }");
+    let first = good(load_with(file("conf/c.yaml", &pool), None));
+    assert_eq!(first.config.models[0].policy.pools[1].replicas_from, ReplicasFrom::Kubernetes);
+    let again = good(load_with(file("effective.yaml", &first.effective.replace("\"hidden\"", "hunter2")), None));
+    assert_eq!(meaning(&again.config), meaning(&first.config), "{}", first.effective);
+}
+
 #[test]
 fn mistakes_in_what_prometheus_is_asked_are_told_together() {
     let text = "

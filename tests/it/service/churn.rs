@@ -220,3 +220,54 @@ async fn the_pods_of_a_service_are_planned_and_those_that_start_or_end_are_count
         assert_eq!(exporter.metrics().value("target_up", &[("target", &routers[0].target())]), None);
     });
 }
+
+#[cfg(feature = "kubernetes")]
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_still_start_are_published_until_the_first_decision_and_recorded_with_it() {
+    use crate::fake::{Behaviour, FakeServer};
+    let router = Router::start("m", LOAD).await;
+    let pod = |name: &str, status: &str| {
+        format!(
+            r#"{{ "metadata": {{ "name": "{name}", "labels": {{ "pod-template-hash": "{name}" }}, "ownerReferences": [{{ "name": "d-{name}" }}] }},
+                  "status": {{ "phase": "Running", {status} }} }}"#
+        )
+    };
+    let ready = r#""podIP": "127.0.0.1", "conditions": [{ "type": "Ready", "status": "True" }]"#;
+    let pending = r#""conditions": []"#;
+    let items = [pod("old", ready), pod("new", pending), pod("new", pending), pod("new", pending), pod("new", pending)].join(", ");
+    let body = format!(r#"{{ "kind": "PodList", "items": [{items}] }}"#).into_bytes();
+    let api = FakeServer::start(Behaviour::Body { headers: "Content-Type: application/json".to_owned(), body }).await;
+    let site = Site::new();
+    let selected = format!("kubernetes: {{ selector: app=m, port: {}, api_server: \"http://{}\" }}", router.server.addr.port(), api.addr);
+    let text = config(&selected).replace("adjustment_interval: 2s", "adjustment_interval: 4s");
+    let text = text.replace("role: decode,", "role: decode, replicas_from: kubernetes,");
+    // Only the pool's servers are found by Kubernetes; the router is written down.
+    let text =
+        text.replacen(&format!("{{ {selected}, refresh_interval: 100ms }}"), &format!("{{ static: [\"http://{}\"] }}", router.target()), 1);
+    let (path, recorded) = (site.write("config.yaml", &text), site.path("recorded"));
+    tokio::task::block_in_place(|| {
+        let exporter = Exporter::start_with(&["run", "--config", super::text(&path), "--record", super::text(&recorded)], &[]);
+        until("the pods are published", || {
+            let page = exporter.metrics();
+            let count = page.recommended("m-decode")?;
+            assert_eq!((count, page.recommended("m-prefill")), (5.0, None), "{}", exporter.process.log());
+            assert_eq!((page.held("m-decode"), page.reason("m-decode").as_str()), (Some(1.0), "baseline"));
+            Some(())
+        });
+        until("a decision is computed", || (exporter.metrics().held("m-decode") == Some(0.0)).then_some(()));
+        let page = exporter.metrics();
+        assert_eq!(page.value("current_replicas", &[("pool", "m-decode"), ("state", "starting")]), Some(4.0));
+        // Three would do; a pool that is being replaced does not shrink.
+        assert_eq!(page.recommended("m-decode"), Some(5.0), "{}", exporter.process.log());
+        // The first window may be too short to shrink on anyway.
+        let why = until("the step that kept it says why", || {
+            let (_, _, plans) = exporter.ask("GET /api/v1/plans");
+            plans.contains("\"reason\": \"rollout\"").then_some(plans)
+        });
+        assert!(why.contains("\"coming_replicas\": 4"), "{why}");
+        assert_eq!(exporter.metrics().recommended("m-decode"), Some(5.0));
+        drop(exporter);
+        let (code, _, stderr) = super::run(&["plan", "--replay", super::text(&recorded)]);
+        assert_eq!(code, Some(0), "{stderr}");
+    });
+}
