@@ -133,9 +133,52 @@ fn replica_sources() -> Vec<&'static str> {
 use Fallback::{Derived, Required, Value};
 use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Path, Port, Proxy, Span, Switch, Target, Text, Url};
 
-/// Every key of the configuration file, sections before their members.
+/// The keys of one `targets` section at `$at`; what the section is for, and what holds without `static`, is the caller's.
+macro_rules! targets {
+    ($at:literal, $doc:literal, $without:literal) => {
+        &[
+            section($at, concat!($doc, " One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from.")),
+            key(concat!($at, ".static"), List, Derived($without), "A list of URLs."),
+            key(concat!($at, ".static[]"), Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
+            key(concat!($at, ".dns"), Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
+            key(concat!($at, ".srv"), Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
+            key(concat!($at, ".file_sd"), Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
+            key(concat!($at, ".http_sd"), Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
+            key(concat!($at, ".nameserver"), Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
+            key(concat!($at, ".refresh_interval"), Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
+            key(concat!($at, ".scheme"), Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
+            key(concat!($at, ".path"), Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
+            key(concat!($at, ".keep"), Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
+            key(concat!($at, ".drop"), Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
+            key(concat!($at, ".bearer_token_file"), Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
+            section(concat!($at, ".basic_auth"), "A name and a password to send."),
+            key(concat!($at, ".basic_auth.username"), Text, Required, "The name."),
+            key(concat!($at, ".basic_auth.password_file"), Path, Required, "A file with the password."),
+            section(concat!($at, ".tls"), "How `https` is done."),
+            key(concat!($at, ".tls.ca_file"), Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
+            key(concat!($at, ".tls.cert_file"), Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
+            key(concat!($at, ".tls.key_file"), Path, Derived("none"), "Its key, PEM."),
+            key(concat!($at, ".tls.insecure_skip_verify"), Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
+            key(concat!($at, ".headers"), Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
+            section(concat!($at, ".kubernetes"), "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
+            key(concat!($at, ".kubernetes.service"), Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
+            key(concat!($at, ".kubernetes.selector"), Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
+            key(concat!($at, ".kubernetes.namespace"), Label, Derived("our own namespace"), "Where the pods are."),
+            key(concat!($at, ".kubernetes.port"), Port, Derived("the only one"), "The port to scrape, by name or number."),
+            key(concat!($at, ".kubernetes.api_server"), Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
+            key(concat!($at, ".kubernetes.bearer_token_file"), Path, Derived("the service account's, with `https`"), "The token for the API server."),
+            key(concat!($at, ".kubernetes.ca_file"), Path, Derived("the service account's, with `https`"), "The authority of the API server."),
+            section(concat!($at, ".prometheus"), "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
+            key(concat!($at, ".prometheus.url"), Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
+            key(concat!($at, ".prometheus.selector"), Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
+            key(concat!($at, ".prometheus.target_label"), Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
+            key(concat!($at, ".prometheus.lookback"), Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+        ]
+    };
+}
+
 #[rustfmt::skip]
-pub(super) const KEYS: &[Key] = &[
+const TO_TRAFFIC: &[Key] = &[
     section("server", "Our own HTTP server."),
     key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
     key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST /-/reload` is allowed."),
@@ -196,43 +239,13 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].planner.hpa_tolerance"),
 
     section("models[].traffic", "Where whole requests are measured, if not at the pools: routers or front ends."),
-    section("models[].traffic.targets", "The endpoints to scrape. One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from."),
-    key("models[].traffic.targets.static", List, Derived("none"), "A list of URLs."),
-    key("models[].traffic.targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
-    key("models[].traffic.targets.dns", Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
-    key("models[].traffic.targets.srv", Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
-    key("models[].traffic.targets.file_sd", Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
-    key("models[].traffic.targets.http_sd", Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
-    key("models[].traffic.targets.nameserver", Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
-    key("models[].traffic.targets.refresh_interval", Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
-    key("models[].traffic.targets.scheme", Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
-    key("models[].traffic.targets.path", Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
-    key("models[].traffic.targets.keep", Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
-    key("models[].traffic.targets.drop", Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
-    key("models[].traffic.targets.bearer_token_file", Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
-    section("models[].traffic.targets.basic_auth", "A name and a password to send."),
-    key("models[].traffic.targets.basic_auth.username", Text, Required, "The name."),
-    key("models[].traffic.targets.basic_auth.password_file", Path, Required, "A file with the password."),
-    section("models[].traffic.targets.tls", "How `https` is done."),
-    key("models[].traffic.targets.tls.ca_file", Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
-    key("models[].traffic.targets.tls.cert_file", Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
-    key("models[].traffic.targets.tls.key_file", Path, Derived("none"), "Its key, PEM."),
-    key("models[].traffic.targets.tls.insecure_skip_verify", Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
-    key("models[].traffic.targets.headers", Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
-    section("models[].traffic.targets.kubernetes", "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
-    key("models[].traffic.targets.kubernetes.service", Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
-    key("models[].traffic.targets.kubernetes.selector", Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
-    key("models[].traffic.targets.kubernetes.namespace", Label, Derived("our own namespace"), "Where the pods are."),
-    key("models[].traffic.targets.kubernetes.port", Port, Derived("the only one"), "The port to scrape, by name or number."),
-    key("models[].traffic.targets.kubernetes.api_server", Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
-    key("models[].traffic.targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
-    key("models[].traffic.targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
-    section("models[].traffic.targets.prometheus", "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
-    key("models[].traffic.targets.prometheus.url", Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
-    key("models[].traffic.targets.prometheus.selector", Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
-    key("models[].traffic.targets.prometheus.target_label", Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
-    key("models[].traffic.targets.prometheus.lookback", Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+];
 
+#[rustfmt::skip]
+const TRAFFIC_TARGETS: &[Key] = targets!("models[].traffic.targets", "The endpoints to scrape.", "none");
+
+#[rustfmt::skip]
+const TO_POOL: &[Key] = &[
     key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated."),
     section("models[].pools[]", "Identical replicas with one role."),
     key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
@@ -240,42 +253,13 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].pools[].gpus_per_replica", Count(1, 100_000), Derived("what the profile says"), "GPUs of one replica."),
     key("models[].pools[].min_replicas", Count(0, MOST_REPLICAS), Value("1"), "Smallest recommendation; preset infera takes at least 1."),
     key("models[].pools[].max_replicas", Count(1, MOST_REPLICAS), Required, "Largest recommendation."),
-    section("models[].pools[].targets", "The endpoints to scrape: the replicas themselves. One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from."),
-    key("models[].pools[].targets.static", List, Derived("none; without traffic targets every pool needs some"), "A list of URLs."),
-    key("models[].pools[].targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
-    key("models[].pools[].targets.dns", Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
-    key("models[].pools[].targets.srv", Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
-    key("models[].pools[].targets.file_sd", Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
-    key("models[].pools[].targets.http_sd", Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
-    key("models[].pools[].targets.nameserver", Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
-    key("models[].pools[].targets.refresh_interval", Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
-    key("models[].pools[].targets.scheme", Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
-    key("models[].pools[].targets.path", Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
-    key("models[].pools[].targets.keep", Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
-    key("models[].pools[].targets.drop", Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
-    key("models[].pools[].targets.bearer_token_file", Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
-    section("models[].pools[].targets.basic_auth", "A name and a password to send."),
-    key("models[].pools[].targets.basic_auth.username", Text, Required, "The name."),
-    key("models[].pools[].targets.basic_auth.password_file", Path, Required, "A file with the password."),
-    section("models[].pools[].targets.tls", "How `https` is done."),
-    key("models[].pools[].targets.tls.ca_file", Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
-    key("models[].pools[].targets.tls.cert_file", Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
-    key("models[].pools[].targets.tls.key_file", Path, Derived("none"), "Its key, PEM."),
-    key("models[].pools[].targets.tls.insecure_skip_verify", Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
-    key("models[].pools[].targets.headers", Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
-    section("models[].pools[].targets.kubernetes", "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
-    key("models[].pools[].targets.kubernetes.service", Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
-    key("models[].pools[].targets.kubernetes.selector", Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
-    key("models[].pools[].targets.kubernetes.namespace", Label, Derived("our own namespace"), "Where the pods are."),
-    key("models[].pools[].targets.kubernetes.port", Port, Derived("the only one"), "The port to scrape, by name or number."),
-    key("models[].pools[].targets.kubernetes.api_server", Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
-    key("models[].pools[].targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
-    key("models[].pools[].targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
-    section("models[].pools[].targets.prometheus", "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
-    key("models[].pools[].targets.prometheus.url", Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
-    key("models[].pools[].targets.prometheus.selector", Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
-    key("models[].pools[].targets.prometheus.target_label", Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
-    key("models[].pools[].targets.prometheus.lookback", Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+];
+
+#[rustfmt::skip]
+const POOL_TARGETS: &[Key] = targets!("models[].pools[].targets", "The endpoints to scrape: the replicas themselves.", "none; without traffic targets every pool needs some");
+
+#[rustfmt::skip]
+const OF_POOL: &[Key] = &[
     key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with preset dynamo `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
     section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
     key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
@@ -285,6 +269,27 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
     later("models[].pools[].transition_timeout"),
 ];
+
+const PARTS: [&[Key]; 5] = [TO_TRAFFIC, TRAFFIC_TARGETS, TO_POOL, POOL_TARGETS, OF_POOL];
+
+/// Every key of the configuration file, sections before their members.
+pub(super) const KEYS: &[Key] =
+    &joined::<{ TO_TRAFFIC.len() + TRAFFIC_TARGETS.len() + TO_POOL.len() + POOL_TARGETS.len() + OF_POOL.len() }>(PARTS);
+
+/// One table of several, where the compiler runs: a `static` list cannot be grown.
+const fn joined<const N: usize>(parts: [&[Key]; 5]) -> [Key; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut part, mut index, mut next) = (0, 0, 0);
+    while part < parts.len() {
+        if index < parts[part].len() {
+            all[next] = parts[part][index];
+            (index, next) = (index + 1, next + 1);
+        } else {
+            (part, index) = (part + 1, 0);
+        }
+    }
+    all
+}
 
 /// Every key of the overrides file, which is a list.
 #[rustfmt::skip]
