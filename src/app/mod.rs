@@ -8,9 +8,11 @@ pub mod exporter;
 pub mod fleet;
 pub mod persist;
 pub mod recording;
+pub mod status;
 pub mod tally;
 pub mod watch;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,6 +94,7 @@ impl Running {
 /// Starts everything. The exporter serves its pages when this returns, and its first round is under way.
 pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> {
     let clock = Clock::start();
+    let warned = warnings(&loaded);
     let config = Arc::new(loaded.config);
     let open =
         |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
@@ -110,9 +113,8 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let settings = Settings::new(config.server.listen, config.server.enable_lifecycle);
     let server = Server::start(settings, state).await.with_context(|| format!("listen on {}", config.server.listen))?;
     tracing::info!(address = %server.addr, models = config.models.len(), config = %config.hash, version = env!("CARGO_PKG_VERSION"), "started");
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
+    warned.iter().for_each(|warning| tracing::warn!("{warning}"));
+    loaded.notes.iter().for_each(|note| tracing::info!("{note}"));
 
     let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
@@ -127,7 +129,8 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         keeper,
         recorder,
         portable: loaded.portable,
-        warned: loaded.warnings,
+        warned,
+        conflicts: BTreeSet::new(),
         loader: options.loader,
         watched,
     };
@@ -147,6 +150,8 @@ struct Ticker {
     recorder: Option<Recorder>,
     portable: Portable,
     warned: Vec<Problem>,
+    /// The conflicts of the last round, so that each is told once.
+    conflicts: BTreeSet<String>,
     loader: Loader,
     watched: tokio::sync::watch::Sender<watch::Marks>,
 }
@@ -227,6 +232,9 @@ impl Ticker {
         for event in &events {
             log(event, self.exporter.config());
         }
+        let conflicts = fleet.conflicts(self.exporter.config());
+        conflicts.difference(&self.conflicts).for_each(|conflict| tracing::warn!("{conflict}"));
+        self.conflicts = conflicts;
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
             // Files are written beside the other tasks, not under them.
@@ -272,6 +280,7 @@ impl Ticker {
 
     fn adopt(&mut self, loaded: Loaded) -> Result<(), Vec<String>> {
         let now = self.clock.now();
+        let warnings = warnings(&loaded);
         let config = Arc::new(loaded.config);
         let running = Arc::clone(self.exporter.config());
         if config.scrape != running.scrape {
@@ -287,10 +296,8 @@ impl Ticker {
             tracing::warn!("state_file changed; it takes effect at the next start");
         }
         // A reload tells only what is new; the start told the rest, and `check` tells all.
-        for warning in loaded.warnings.iter().filter(|warning| !self.warned.contains(warning)) {
-            tracing::warn!("{warning}");
-        }
-        self.warned = loaded.warnings;
+        warnings.iter().filter(|warning| !self.warned.contains(warning)).for_each(|warning| tracing::warn!("{warning}"));
+        self.warned = warnings;
         self.portable = loaded.portable;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
@@ -311,6 +318,11 @@ impl Ticker {
         let rest = u64::try_from(interval - into).unwrap_or(u64::MAX);
         Duration::from_nanos(rest) + PAST_THE_LINE
     }
+}
+
+/// What is not meant, and what requests will miss: neither stops an exporter.
+fn warnings(loaded: &Loaded) -> Vec<Problem> {
+    loaded.warnings.iter().chain(&loaded.unready).cloned().collect()
 }
 
 fn log(event: &Event, config: &Config) {

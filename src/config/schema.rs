@@ -39,8 +39,8 @@ pub(super) enum Kind {
     Count(u64, u64),
     /// A whole number of bytes, at least this many.
     Bytes(u64),
-    /// A duration with its unit, above zero.
-    Span,
+    /// A duration with its unit, of at least so many microseconds: less is a slip of the hand or would keep the processor busy.
+    Span(u64),
     /// A moment as RFC 3339 writes it.
     Moment,
     /// One of these words; the second list names those that a later version will know.
@@ -76,6 +76,10 @@ pub(super) struct Key {
 const MOST_TOKENS: u64 = 1 << 31;
 /// Most replicas that a pool may be allowed; a larger number is a slip of the hand.
 const MOST_REPLICAS: u64 = 100_000;
+
+/// Microseconds.
+const MILLIS: u64 = 1000;
+const SECOND: u64 = 1000 * MILLIS;
 
 const fn key(path: &'static str, kind: Kind, fallback: Fallback, doc: &'static str) -> Key {
     Key { path, kind, fallback, doc }
@@ -145,7 +149,7 @@ macro_rules! targets {
             key(concat!($at, ".file_sd"), Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
             key(concat!($at, ".http_sd"), Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
             key(concat!($at, ".nameserver"), Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
-            key(concat!($at, ".refresh_interval"), Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
+            key(concat!($at, ".refresh_interval"), Span(SECOND), Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
             key(concat!($at, ".scheme"), Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
             key(concat!($at, ".path"), Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
             key(concat!($at, ".keep"), Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
@@ -172,7 +176,7 @@ macro_rules! targets {
             key(concat!($at, ".prometheus.url"), Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
             key(concat!($at, ".prometheus.selector"), Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
             key(concat!($at, ".prometheus.target_label"), Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
-            key(concat!($at, ".prometheus.lookback"), Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+            key(concat!($at, ".prometheus.lookback"), Span(SECOND), Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
         ]
     };
 }
@@ -183,8 +187,8 @@ const TO_TRAFFIC: &[Key] = &[
     key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
     key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST /-/reload` is allowed."),
     section("scrape", "How the targets are read."),
-    key("scrape.interval", Span, Value("5s"), "Time between two rounds of scrapes."),
-    key("scrape.timeout", Span, Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),
+    key("scrape.interval", Span(100 * MILLIS), Value("5s"), "Time between two rounds of scrapes."),
+    key("scrape.timeout", Span(10 * MILLIS), Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),
     key("scrape.concurrency", Count(1, 10_000), Value("64"), "Targets scraped at the same time."),
     key("scrape.body_limit", Bytes(1024), Value("8MiB"), "Largest page, before and after inflating: a number of bytes, or one with a unit (`8MiB`)."),
     key("scrape.bytes_in_flight", Bytes(1024), Value("64MiB"), "Largest sum of pages held at the same time; at least `scrape.body_limit`."),
@@ -214,8 +218,8 @@ const TO_TRAFFIC: &[Key] = &[
     later("models[].scope"), later("models[].report"),
 
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written."),
-    key("models[].slo.ttft", Span, Value("500ms"), "Time to first token."),
-    key("models[].slo.itl", Span, Value("50ms"), "Time between two tokens."),
+    key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),
+    key("models[].slo.itl", Span(MILLIS / 10), Value("50ms"), "Time between two tokens."),
     key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Preset infera honours `mean`."),
     later("models[].slo.attainment"),
 
@@ -227,10 +231,10 @@ const TO_TRAFFIC: &[Key] = &[
     key("models[].planner.decode_scale_up_kv_rate", Count(1, 1000), Derived("required with target load and a decode or aggregated pool"), "One more from this share of the KV memory of one replica in use or waited for, in percent."),
     key("models[].planner.decode_scale_down_kv_rate", Count(0, 1000), Derived("required with target load and a decode or aggregated pool"), "One less while no replica has more; below the former."),
     key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json."),
-    key("models[].planner.adjustment_interval", Span, Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
-    key("models[].planner.load_adjustment_interval", Span, Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
-    key("models[].planner.hold_for", Span, Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
-    key("models[].planner.warm_up", Span, Value("2m"), "How long a replica that has just started counts as fresh. While more than a quarter of a pool's own targets are fresh, the pool does not shrink."),
+    key("models[].planner.adjustment_interval", Span(SECOND), Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
+    key("models[].planner.load_adjustment_interval", Span(100 * MILLIS), Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
+    key("models[].planner.hold_for", Span(SECOND), Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
+    key("models[].planner.warm_up", Span(SECOND), Value("2m"), "How long a replica that has just started counts as fresh. While more than a quarter of a pool's own targets are fresh, the pool does not shrink."),
     key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile."),
     key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas."),
     later("models[].planner.transition_timeout"), later("models[].planner.learned_for"),
@@ -335,11 +339,18 @@ pub(super) fn members<'a>(table: &'a [Key], section: &str) -> impl Iterator<Item
 
 /// The name that was probably meant: `" did you mean ...?"`, or nothing.
 pub(super) fn hint<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|name| (strsim::osa_distance(wrong, name), name))
-        .filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 3)
-        .min()
-        .map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
+    nearest(wrong, known).map_or(String::new(), |name| format!("; did you mean {name}?"))
+}
+
+/// The name that was probably meant: one that differs in a few letters, else the only one that is written out where it was cut short.
+pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Fewer letters begin too many words.
+    const SHORTEST_BEGINNING: usize = 3;
+    let known: Vec<&str> = known.collect();
+    let distances = known.iter().map(|name| (strsim::osa_distance(wrong, name), *name));
+    let near = distances.filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 3).min();
+    let mut longer = known.iter().filter(|name| wrong.len() >= SHORTEST_BEGINNING && name.starts_with(wrong));
+    near.map(|(_, name)| name).or_else(|| longer.next().copied().filter(|_| longer.next().is_none()))
 }
 
 #[cfg(test)]
@@ -363,5 +374,8 @@ mod tests {
     fn hints_are_near_or_absent() {
         assert_eq!(hint("max_replica", ["min_replicas", "max_replicas"].into_iter()), "; did you mean max_replicas?");
         assert_eq!(hint("colour", ["name", "mode"].into_iter()), "");
+        assert_eq!(hint("agg", ["prefill", "decode", "aggregated"].into_iter()), "; did you mean aggregated?");
+        assert_eq!(hint("http_s", ["http_sd", "http_source"].into_iter()), "; did you mean http_sd?");
+        assert_eq!(hint("pre", ["preset", "predictor"].into_iter()), "", "either of two is a guess");
     }
 }
