@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
-use crate::app::tally;
+use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
-use crate::engines::Reading;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
 use crate::planner::input::{self, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
@@ -64,6 +63,10 @@ struct ModelState {
     engines: BTreeMap<PoolId, String>,
     replicas: BTreeMap<PoolId, ReplicaStates>,
     stale_lists: Vec<String>,
+    /// Which models the targets show instead, in words.
+    absent: Option<String>,
+    /// Whether it stands for models that no target has named yet.
+    stand_in: bool,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
 }
@@ -81,6 +84,8 @@ pub struct Round {
     pub after: Memory,
     /// The plan.
     pub plan: Arc<Plan>,
+    /// Whether the model stands for those that no target has named yet.
+    pub stand_in: bool,
 }
 
 /// A change that the log tells people about.
@@ -216,11 +221,24 @@ impl Exporter {
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
             state.stale_lists = stale_lists(sources);
+            let absent = status::absent_everywhere(&config.models[state.origin], sources, &by_target);
+            if let Some(problem) = absent.clone().filter(|_| absent != state.absent) {
+                events.push(Event::Unplannable { model: state.key.model.clone(), problem });
+            }
+            state.absent = absent;
             state.engines = engines_of(sources, &state.policy, &by_target);
-            rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
+            rounds.push(Round {
+                policy: Arc::clone(&state.policy),
+                input,
+                before,
+                after,
+                plan: Arc::clone(&state.plan),
+                stand_in: state.stand_in,
+            });
         }
-        let targets = statuses(&config, fleet, &by_target);
-        events.extend(new_problems(&self.targets, &targets));
+        let planned: Vec<_> = self.models.iter().map(|state| (state.origin, &*state.policy)).collect();
+        let targets = status::statuses(&config, fleet, &by_target, &planned, &self.targets);
+        events.extend(status::new_problems(&self.targets, &targets));
         self.targets = targets;
         self.ready = true;
         (rounds, events)
@@ -234,7 +252,7 @@ impl Exporter {
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
             replicas: state.replicas.clone(),
-            stale_lists: state.stale_lists.clone(),
+            remarks: state.stale_lists.iter().chain(&state.absent).cloned().collect(),
         };
         Snapshot {
             at: now,
@@ -253,7 +271,7 @@ impl Exporter {
     /// The part of memory that survives a restart, by model. Pools of a former process that have not been seen yet are passed on.
     pub fn persistent(&self) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
         let mut kept = self.restored.clone();
-        kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.pools.clone())));
+        kept.extend(self.models.iter().filter(|state| !state.stand_in).map(|state| (state.key.clone(), state.memory.pools.clone())));
         kept
     }
 
@@ -295,6 +313,7 @@ impl Exporter {
             for name in seen_models(fleet.sources(origin), reports) {
                 if let Some(known) = self.models.iter_mut().find(|state| state.origin == origin && state.key.model == name) {
                     known.seen = now.monotonic;
+                    known.stand_in = false;
                     continue;
                 }
                 let policy = model.policy_for(&name).and_then(|policy| self.room_for(policy));
@@ -306,9 +325,26 @@ impl Exporter {
                     Err(_) => {}
                 }
             }
-            self.models.retain(|state| state.origin != origin || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for);
+            self.models.retain(|state| {
+                let of_others = state.origin != origin || state.stand_in;
+                of_others || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for
+            });
+            self.stand_in(origin, now);
         }
         events
+    }
+
+    /// Sees to it that a pattern without models says why: one named as those without a name are stands for them, and leaves with the first.
+    fn stand_in(&mut self, origin: usize, now: Moment) {
+        if self.models.iter().any(|state| state.origin == origin && !state.stand_in) {
+            self.models.retain(|state| state.origin != origin || !state.stand_in);
+        } else if !self.models.iter().any(|state| state.origin == origin) {
+            let name = ModelId::from(UNNAMED_MODEL);
+            if let Ok(policy) = self.config.models[origin].policy_for(&name).and_then(|policy| self.room_for(policy)) {
+                self.add_model(origin, name, policy, now);
+                self.models.iter_mut().filter(|state| state.origin == origin).for_each(|state| state.stand_in = true);
+            }
+        }
     }
 
     fn room_for(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
@@ -355,6 +391,8 @@ impl Exporter {
             engines: BTreeMap::new(),
             replicas: BTreeMap::new(),
             stale_lists: Vec::new(),
+            absent: None,
+            stand_in: false,
             seen: now.monotonic,
         });
     }
@@ -430,53 +468,6 @@ fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
         events.push(Event::Warnings { model: after.model.clone(), warnings });
     }
     events
-}
-
-fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
-    let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
-    for (origin, model) in config.models.iter().enumerate() {
-        for source in fleet.sources(origin) {
-            let pool = match &source.source {
-                SourceId::Traffic => None,
-                SourceId::Pool(pool) => model.policy.pools.iter().find(|known| known.pool == *pool),
-            };
-            for report in source.targets.iter().filter_map(|target| reports.get(&target.target)) {
-                let (engine, missing, problem) = match &report.outcome {
-                    Ok(scraped) => {
-                        let problem = absent_model(model, &scraped.reading).or_else(|| scraped.first_problem.clone());
-                        (scraped.engine, scraped.reading.missing.clone(), problem)
-                    }
-                    Err(failure) => ("", Vec::new(), Some(format!("{}: {}", failure.kind.as_str(), failure.message))),
-                };
-                statuses.entry(report.target.clone()).or_insert_with(|| TargetStatus {
-                    target: report.target.clone(),
-                    pool: pool.map(|pool| pool.pool.clone()),
-                    role: pool.map(|pool| pool.role),
-                    engine: engine.to_owned(),
-                    up: report.outcome.is_ok(),
-                    duration: report.duration,
-                    missing,
-                    problem,
-                });
-            }
-        }
-    }
-    statuses.into_values().collect()
-}
-
-/// Targets whose problem is another one than in the last round.
-fn new_problems(before: &[TargetStatus], after: &[TargetStatus]) -> Vec<Event> {
-    let known: BTreeMap<&TargetId, &Option<String>> = before.iter().map(|status| (&status.target, &status.problem)).collect();
-    let kind = |problem: &Option<String>| problem.as_deref().map(|text| text.split(':').next().unwrap_or_default().to_owned());
-    let changed = after.iter().filter(|status| kind(known.get(&status.target).copied().unwrap_or(&None)) != kind(&status.problem));
-    changed.map(|status| Event::Target { target: status.target.clone(), problem: status.problem.clone() }).collect()
-}
-
-/// In words, where a page serves other models than the one that is planned: most often a mistyped name.
-fn absent_model(model: &ModelConfig, reading: &Reading) -> Option<String> {
-    let ModelSelector::Named(name) = &model.selector else { return None };
-    let seen: Vec<&str> = reading.model_names().collect();
-    reading.lacks(name).then(|| format!("no samples of model {name}; the page has {}", seen.join(", ")))
 }
 
 /// The labels of a source's counters.
