@@ -271,7 +271,7 @@ impl Exporter {
     /// The part of memory that survives a restart, by model. Pools of a former process that have not been seen yet are passed on.
     pub fn persistent(&self) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
         let mut kept = self.restored.clone();
-        kept.extend(self.models.iter().filter(|state| !state.stand_in).map(|state| (state.key.clone(), state.memory.pools.clone())));
+        kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.pools.clone())));
         kept
     }
 
@@ -337,7 +337,10 @@ impl Exporter {
     /// Sees to it that a pattern without models says why: one named as those without a name are stands for them, and leaves with the first.
     fn stand_in(&mut self, origin: usize, now: Moment) {
         if self.models.iter().any(|state| state.origin == origin && !state.stand_in) {
-            self.models.retain(|state| state.origin != origin || !state.stand_in);
+            let leaving = self.models.extract_if(.., |state| state.origin == origin && state.stand_in);
+            // What a former process published under its name waits on for the model that really has it.
+            let published = leaving.filter(|state| state.memory.pools.values().any(|pool| pool.published.is_some()));
+            self.restored.extend(published.map(|state| (state.key, state.memory.pools)));
         } else if !self.models.iter().any(|state| state.origin == origin) {
             let name = ModelId::from(UNNAMED_MODEL);
             if let Ok(policy) = self.config.models[origin].policy_for(&name).and_then(|policy| self.room_for(policy)) {

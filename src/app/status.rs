@@ -9,7 +9,7 @@ use crate::engines::Reading;
 use crate::export::snapshot::TargetStatus;
 use crate::planner::input::{ModelPolicy, PoolPolicy, Sample, SourceId};
 use crate::scrape::report::TargetReport;
-use crate::units::TargetId;
+use crate::units::{PoolId, TargetId};
 
 /// Every target that was asked, with what came of it. `planned` are the models that are planned, each with its place in the configuration;
 /// `before` is the last round's.
@@ -20,6 +20,7 @@ pub fn statuses(
     planned: &[(usize, &ModelPolicy)],
     before: &[TargetStatus],
 ) -> Vec<TargetStatus> {
+    let before: BTreeMap<&TargetId, &PoolId> = before.iter().filter_map(|status| Some((&status.target, status.pool.as_ref()?))).collect();
     let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
     for (origin, model) in config.models.iter().enumerate() {
         let sources = fleet.sources(origin);
@@ -33,7 +34,7 @@ pub fn statuses(
                     Err(failure) => ("", Vec::new(), Some(format!("{}: {}", failure.kind.as_str(), failure.message))),
                 };
                 let pool = match &source.source {
-                    SourceId::Traffic => pool_of_replica(origin, sources, report, planned, before),
+                    SourceId::Traffic => pool_of_replica(origin, sources, report, planned, &before),
                     SourceId::Pool(pool) => model.policy.pools.iter().find(|known| known.pool == *pool),
                 };
                 statuses.entry(report.target.clone()).or_insert_with(|| TargetStatus {
@@ -59,7 +60,7 @@ fn pool_of_replica<'a>(
     sources: &[KnownSource],
     report: &TargetReport,
     planned: &[(usize, &'a ModelPolicy)],
-    before: &[TargetStatus],
+    before: &BTreeMap<&TargetId, &PoolId>,
 ) -> Option<&'a PoolPolicy> {
     let of_origin = || planned.iter().filter(|(place, _)| *place == origin).map(|(_, policy)| *policy);
     let pool = match &report.outcome {
@@ -74,7 +75,7 @@ fn pool_of_replica<'a>(
             pool
         }
         Err(_) => {
-            let before = before.iter().find(|status| status.target == report.target)?.pool.as_ref()?;
+            let before = *before.get(&report.target)?;
             of_origin().flat_map(|policy| &policy.pools).find(|pool| pool.pool == *before)?
         }
     };

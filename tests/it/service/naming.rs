@@ -1,5 +1,20 @@
 //! What is told where names do not fit: of models that no target shows, of targets before they answer, of sources that share a target?
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use inference_planner_exporter::app::exporter::{Exporter as Core, StateKey};
+use inference_planner_exporter::app::fleet::Fleet;
+use inference_planner_exporter::config::{self, Flags, Inputs};
+use inference_planner_exporter::planner::input::FailureKind;
+use inference_planner_exporter::planner::memory::PoolMemory;
+use inference_planner_exporter::planner::plan::Published;
+use inference_planner_exporter::scrape::discover::Listing;
+use inference_planner_exporter::scrape::lower::lower;
+use inference_planner_exporter::scrape::report::{Failure, TargetReport};
+use inference_planner_exporter::units::{ModelId, Moment, PoolId, Replicas};
+
 use super::{Exporter, Site, text, until};
 use crate::fake::{Behaviour, FakeServer};
 
@@ -94,4 +109,29 @@ async fn found_targets_that_two_sources_ask_in_two_ways_are_told_once() {
         let log = exporter.process.log();
         assert!(log.matches(sentence).count() == 1 && !log.contains("hunter2"), "{log}");
     });
+}
+
+#[test]
+fn what_was_published_for_a_model_without_a_name_survives_that_another_stands_for_it() {
+    let flags = Flags { metrics_urls: vec!["http://a:1".to_owned()], ..Flags::default() };
+    let loaded = config::read(Inputs { flags, ..Inputs::default() }).finish(&BTreeMap::new()).unwrap();
+    let config = Arc::new(loaded.config);
+    let at = |seconds| Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(1_800_000_000 + seconds) };
+    let until = at(600).wall;
+    let published = Published { replicas: Replicas(5), timestamp: at(0).wall, valid_until: until };
+    let memory = PoolMemory { published: Some(published), ..PoolMemory::default() };
+    let key = StateKey { model: ModelId::from("default"), target_namespace: "default".to_owned() };
+    let pool = PoolId::from("default-agg");
+    let restored = BTreeMap::from([(key.clone(), BTreeMap::from([(pool.clone(), memory)]))]);
+    let mut core = Core::new(Arc::clone(&config), restored, at(0));
+    let fleet = Fleet::of(&config, |_| Listing::default());
+    let target = fleet.sources(0)[0].targets[0].target.clone();
+    let report = |outcome, now: Moment| TargetReport { target: target.clone(), at: now.monotonic, duration: Duration::ZERO, outcome };
+    let kept = |core: &Core| core.persistent()[&key][&pool].published.map(|published| published.replicas);
+    let failed = Err(Failure { kind: FailureKind::Connect, message: String::new() });
+    core.round(&[report(failed, at(5))], &fleet, at(5));
+    assert_eq!((kept(&core), core.published().get(&pool).copied()), (Some(Replicas(5)), Some(Replicas(5))));
+    let page = lower(PAGE.as_bytes(), None, None, false).map_err(|failure| failure.message).unwrap();
+    core.round(&[report(Ok(page), at(10))], &fleet, at(10));
+    assert_eq!((kept(&core), core.published().get(&pool).copied()), (Some(Replicas(5)), None), "kept, and no longer said");
 }
