@@ -10,9 +10,8 @@ use std::time::Duration;
 use crate::app::events::{Event, changes, new_problems};
 use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
 use crate::app::quiet::Quiet;
-use crate::app::tally;
+use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
-use crate::engines::Reading;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
@@ -67,6 +66,10 @@ struct ModelState {
     engines: BTreeMap<PoolId, String>,
     replicas: BTreeMap<PoolId, Lifecycle>,
     stale_lists: Vec<String>,
+    /// Which models the targets show instead, in words.
+    absent: Option<String>,
+    /// Whether it stands for models that no target has named yet.
+    stand_in: bool,
     /// When a target last named it, on the monotonic clock; decides only for models that a pattern found.
     seen: Duration,
 }
@@ -84,6 +87,8 @@ pub struct Round {
     pub after: Memory,
     /// The plan.
     pub plan: Arc<Plan>,
+    /// Whether the model stands for those that no target has named yet.
+    pub stand_in: bool,
 }
 
 impl Exporter {
@@ -165,10 +170,23 @@ impl Exporter {
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
             state.stale_lists = stale_lists(sources);
+            let absent = status::absent_everywhere(&config.models[state.origin], sources, &by_target);
+            if let Some(problem) = absent.clone().filter(|_| absent != state.absent) {
+                events.push(Event::Unplannable { model: state.key.model.clone(), problem });
+            }
+            state.absent = absent;
             state.engines = engines_of(sources, &state.policy, &by_target);
-            rounds.push(Round { policy: Arc::clone(&state.policy), input, before, after, plan: Arc::clone(&state.plan) });
+            rounds.push(Round {
+                policy: Arc::clone(&state.policy),
+                input,
+                before,
+                after,
+                plan: Arc::clone(&state.plan),
+                stand_in: state.stand_in,
+            });
         }
-        let targets = statuses(&config, fleet, &by_target);
+        let planned: Vec<_> = self.models.iter().map(|state| (state.origin, &*state.policy)).collect();
+        let targets = status::statuses(&config, fleet, &by_target, &planned, &self.targets);
         events.extend(self.quiet.pass(new_problems(&self.targets, &targets), now.monotonic));
         self.targets = targets;
         self.ready = true;
@@ -183,7 +201,7 @@ impl Exporter {
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
             replicas: state.replicas.clone(),
-            stale_lists: state.stale_lists.clone(),
+            remarks: state.stale_lists.iter().chain(&state.absent).cloned().collect(),
         };
         Snapshot {
             at: now,
@@ -244,6 +262,7 @@ impl Exporter {
             for name in seen_models(fleet.sources(origin), reports) {
                 if let Some(known) = self.models.iter_mut().find(|state| state.origin == origin && state.key.model == name) {
                     known.seen = now.monotonic;
+                    known.stand_in = false;
                     continue;
                 }
                 let policy = model.policy_for(&name).and_then(|policy| self.room_for(policy));
@@ -255,9 +274,29 @@ impl Exporter {
                     Err(_) => {}
                 }
             }
-            self.models.retain(|state| state.origin != origin || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for);
+            self.models.retain(|state| {
+                let of_others = state.origin != origin || state.stand_in;
+                of_others || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for
+            });
+            self.stand_in(origin, now);
         }
         events
+    }
+
+    /// Sees to it that a pattern without models says why: one named as those without a name are stands for them, and leaves with the first.
+    fn stand_in(&mut self, origin: usize, now: Moment) {
+        if self.models.iter().any(|state| state.origin == origin && !state.stand_in) {
+            let leaving = self.models.extract_if(.., |state| state.origin == origin && state.stand_in);
+            // What a former process published under its name waits on for the model that really has it.
+            let published = leaving.filter(|state| state.memory.pools.values().any(|pool| pool.published.is_some()));
+            self.restored.extend(published.map(|state| (state.key, state.memory.pools)));
+        } else if !self.models.iter().any(|state| state.origin == origin) {
+            let name = ModelId::from(UNNAMED_MODEL);
+            if let Ok(policy) = self.config.models[origin].policy_for(&name).and_then(|policy| self.room_for(policy)) {
+                self.add_model(origin, name, policy, now);
+                self.models.iter_mut().filter(|state| state.origin == origin).for_each(|state| state.stand_in = true);
+            }
+        }
     }
 
     fn room_for(&self, policy: ModelPolicy) -> Result<ModelPolicy, String> {
@@ -309,6 +348,8 @@ impl Exporter {
             engines: BTreeMap::new(),
             replicas: BTreeMap::new(),
             stale_lists: Vec::new(),
+            absent: None,
+            stand_in: false,
             seen: now.monotonic,
         });
     }
@@ -359,45 +400,6 @@ fn plan_checked(input: &ModelInput, before: &Memory, policy: &ModelPolicy, now: 
     };
     let (plan, memory) = hold(input, before.clone(), policy, now, Reason::LintViolation);
     (plan, memory, violations)
-}
-
-fn statuses(config: &Config, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>) -> Vec<TargetStatus> {
-    let mut statuses: BTreeMap<TargetId, TargetStatus> = BTreeMap::new();
-    for (origin, model) in config.models.iter().enumerate() {
-        for source in fleet.sources(origin) {
-            let pool = match &source.source {
-                SourceId::Traffic => None,
-                SourceId::Pool(pool) => model.policy.pools.iter().find(|known| known.pool == *pool),
-            };
-            for report in source.targets.iter().filter_map(|target| reports.get(&target.target)) {
-                let (engine, missing, problem) = match &report.outcome {
-                    Ok(scraped) => {
-                        let problem = absent_model(model, &scraped.reading).or_else(|| scraped.first_problem.clone());
-                        (scraped.engine, scraped.reading.missing.clone(), problem)
-                    }
-                    Err(failure) => ("", Vec::new(), Some(format!("{}: {}", failure.kind.as_str(), failure.message))),
-                };
-                statuses.entry(report.target.clone()).or_insert_with(|| TargetStatus {
-                    target: report.target.clone(),
-                    pool: pool.map(|pool| pool.pool.clone()),
-                    role: pool.map(|pool| pool.role),
-                    engine: engine.to_owned(),
-                    up: report.outcome.is_ok(),
-                    duration: report.duration,
-                    missing,
-                    problem,
-                });
-            }
-        }
-    }
-    statuses.into_values().collect()
-}
-
-/// In words, where a page serves other models than the one that is planned: most often a mistyped name.
-fn absent_model(model: &ModelConfig, reading: &Reading) -> Option<String> {
-    let ModelSelector::Named(name) = &model.selector else { return None };
-    let seen: Vec<&str> = reading.model_names().collect();
-    reading.lacks(name).then(|| format!("no samples of model {name}; the page has {}", seen.join(", ")))
 }
 
 /// The labels of a source's counters.

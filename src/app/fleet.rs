@@ -1,7 +1,7 @@
 //! Which targets does each source have in this round? What is written down, what discovery knows at the moment, and what a
 //! Prometheus answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::config::{AccessConfig, Config, DiscoveryConfig, ModelConfig, SourceConfig, TargetConfig};
@@ -71,18 +71,44 @@ impl Fleet {
     /// Every target once, however many models and pools name it.
     pub fn jobs(&self, config: &Config) -> Vec<Job> {
         let mut jobs = BTreeMap::new();
-        for (model, sources) in config.models.iter().zip(&self.0) {
-            let scraped = sources.iter().filter(|source| source.question.is_none());
-            for (source, target) in scraped.flat_map(|source| source.targets.iter().map(move |target| (source, target))) {
-                jobs.entry(target.target.clone()).or_insert_with(|| Job {
-                    target: target.target.clone(),
-                    url: target.url.clone(),
-                    engine: model.engine.clone(),
-                    access: Arc::clone(&source.access),
-                });
-            }
+        for (model, source, target) in self.scraped(config) {
+            jobs.entry(&target.target).or_insert_with(|| Job {
+                target: target.target.clone(),
+                url: target.url.clone(),
+                engine: model.engine.clone(),
+                access: Arc::clone(&source.access),
+            });
         }
         jobs.into_values().collect()
+    }
+
+    /// What sources want of targets that they share and do not all get, a sentence for each two sources: such a target is asked in the way of
+    /// the first. Of targets that are written down a checked configuration has none.
+    pub fn conflicts(&self, config: &Config) -> BTreeSet<String> {
+        let mut first: BTreeMap<&TargetId, (&ModelConfig, &KnownSource, &TargetConfig)> = BTreeMap::new();
+        let mut found = BTreeSet::new();
+        for (model, source, target) in self.scraped(config) {
+            let &mut (its_model, its_source, its_target) = first.entry(&target.target).or_insert((model, source, target));
+            let same_access = Arc::ptr_eq(&its_source.access, &source.access) || its_source.access == source.access;
+            let what = match (its_target.url == target.url, same_access, its_model.engine == model.engine) {
+                (true, true, true) => continue,
+                (false, ..) => "URL",
+                (true, false, _) => "credentials, certificates and headers",
+                (true, true, false) => "engine",
+            };
+            let (one, other) = (its_source.name(its_model), source.name(model));
+            found.insert(format!(
+                "targets that {other} shares with {one} are asked with the {what} of the latter; expected the same in both"
+            ));
+        }
+        found
+    }
+
+    /// Every target that is scraped, as often as sources name it.
+    fn scraped<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = (&'a ModelConfig, &'a KnownSource, &'a TargetConfig)> {
+        let sources = config.models.iter().zip(&self.0).flat_map(|(model, sources)| sources.iter().map(move |source| (model, source)));
+        let scraped = sources.filter(|(_, source)| source.question.is_none());
+        scraped.flat_map(|(model, source)| source.targets.iter().map(move |target| (model, source, target)))
     }
 
     /// What is asked of a Prometheus instead, each question once.
@@ -128,6 +154,13 @@ impl Fleet {
 }
 
 impl KnownSource {
+    fn name(&self, model: &ModelConfig) -> String {
+        match &self.source {
+            SourceId::Traffic => format!("the traffic source of model {}", model.policy.model),
+            SourceId::Pool(pool) => format!("pool {pool}"),
+        }
+    }
+
     fn take(&mut self, listing: Listing) {
         self.discovery_failed = listing.is_stale();
         self.replicas = listing.replicas;

@@ -10,9 +10,11 @@ pub mod fleet;
 pub mod persist;
 mod quiet;
 pub mod recording;
+pub mod status;
 pub mod tally;
 pub mod watch;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +97,7 @@ impl Running {
 /// Starts everything. The exporter serves its pages when this returns, and its first round is under way.
 pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> {
     let clock = Clock::start();
+    let warned = warnings(&loaded);
     let config = Arc::new(loaded.config);
     let open =
         |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
@@ -113,9 +116,8 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let settings = Settings::new(config.server.listen, config.server.enable_lifecycle);
     let server = Server::start(settings, state).await.with_context(|| format!("listen on {}", config.server.listen))?;
     tracing::info!(address = %server.addr, models = config.models.len(), config = %config.hash, version = env!("CARGO_PKG_VERSION"), "started");
-    for warning in &loaded.warnings {
-        tracing::warn!("{warning}");
-    }
+    warned.iter().for_each(|warning| tracing::warn!("{warning}"));
+    loaded.notes.iter().for_each(|note| tracing::info!("{note}"));
 
     let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
@@ -130,7 +132,8 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         keeper,
         recorder,
         portable: loaded.portable,
-        warned: loaded.warnings,
+        warned,
+        conflicts: BTreeSet::new(),
         loader: options.loader,
         watched,
     };
@@ -150,6 +153,8 @@ struct Ticker {
     recorder: Option<Recorder>,
     portable: Portable,
     warned: Vec<Problem>,
+    /// The conflicts of the last round, so that each is told once.
+    conflicts: BTreeSet<String>,
     loader: Loader,
     watched: tokio::sync::watch::Sender<watch::Marks>,
 }
@@ -230,6 +235,9 @@ impl Ticker {
         for event in &events {
             log(event, self.exporter.config());
         }
+        let conflicts = fleet.conflicts(self.exporter.config());
+        conflicts.difference(&self.conflicts).for_each(|conflict| tracing::warn!("{conflict}"));
+        self.conflicts = conflicts;
         self.keeper.keep(&self.exporter, now);
         if let Some(recorder) = &mut self.recorder {
             // Files are written beside the other tasks, not under them.
@@ -275,6 +283,7 @@ impl Ticker {
 
     fn adopt(&mut self, loaded: Loaded) -> Result<(), Vec<String>> {
         let now = self.clock.now();
+        let warnings = warnings(&loaded);
         let config = Arc::new(loaded.config);
         let running = Arc::clone(self.exporter.config());
         if config.scrape != running.scrape {
@@ -290,10 +299,8 @@ impl Ticker {
             tracing::warn!("state_file changed; it takes effect at the next start");
         }
         // A reload tells only what is new; the start told the rest, and `check` tells all.
-        for warning in loaded.warnings.iter().filter(|warning| !self.warned.contains(warning)) {
-            tracing::warn!("{warning}");
-        }
-        self.warned = loaded.warnings;
+        warnings.iter().filter(|warning| !self.warned.contains(warning)).for_each(|warning| tracing::warn!("{warning}"));
+        self.warned = warnings;
         self.portable = loaded.portable;
         let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
@@ -314,6 +321,11 @@ impl Ticker {
         let rest = u64::try_from(interval - into).unwrap_or(u64::MAX);
         Duration::from_nanos(rest) + PAST_THE_LINE
     }
+}
+
+/// What is not meant, and what requests will miss: neither stops an exporter.
+fn warnings(loaded: &Loaded) -> Vec<Problem> {
+    loaded.warnings.iter().chain(&loaded.unready).cloned().collect()
 }
 
 fn log(event: &Event, config: &Config) {

@@ -13,7 +13,7 @@ use crate::config::Flags;
 /// Flags of `check`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
-    /// The configuration: YAML, TOML or JSON; the profile and overrides that it names are checked with it
+    /// The configuration: YAML, TOML or JSON; the files that it names are checked with it
     #[arg(value_name = "FILE", required_unless_present = "config")]
     pub file: Option<PathBuf>,
     /// The same as FILE
@@ -28,8 +28,11 @@ pub struct CheckArgs {
 pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let file = args.file.as_deref().or(args.config.as_deref());
     let loaded = load(file, Flags::default())?;
-    for warning in &loaded.warnings {
-        complain(&format!("warning: {warning}"));
+    if !loaded.unready.is_empty() {
+        return Err(loaded.unready.into());
+    }
+    for (kind, told) in [("warning", &loaded.warnings), ("note", &loaded.notes)] {
+        told.iter().for_each(|told| complain(&format!("{kind}: {told}")));
     }
     let answer = if args.print_effective {
         loaded.effective

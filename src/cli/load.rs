@@ -24,7 +24,8 @@ pub struct ModelFlags {
     /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
-    /// Set of values for the planner: infera
+    /// Set of values for the planner: infera (by objectives and a profile) or dynamo (by how full replicas are); infera with a profile,
+    /// else dynamo
     #[arg(long)]
     pub preset: Option<String>,
     /// Smallest recommendation of each pool [default: 1]
@@ -36,10 +37,10 @@ pub struct ModelFlags {
     /// The measured profile, profile.json; means preset infera
     #[arg(long)]
     pub profile_results: Option<PathBuf>,
-    /// Objective for time to first token; a bare number is milliseconds [default: 500]
+    /// Objective for time to first token, with a profile; a bare number is milliseconds [default with a profile: 500]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub ttft: Option<std::time::Duration>,
-    /// Objective for the time between tokens; a bare number is milliseconds [default: 50]
+    /// Objective for the time between tokens, with a profile; a bare number is milliseconds [default with a profile: 50]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub itl: Option<std::time::Duration>,
     /// Time between decisions; a bare number is seconds [default: 180]

@@ -10,6 +10,7 @@ use clap::ValueEnum;
 
 use super::load::{ModelFlags, load};
 use super::{Failure, complain};
+use crate::app::events::Event;
 use crate::app::exporter::Exporter;
 use crate::app::fleet::{self, Fleet};
 use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
@@ -179,9 +180,12 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     let _baseline = exporter.round(&first, &fleet, start);
     let (rounds, events) = exporter.round(&second, &fleet, start.after(elapsed));
     for event in events {
-        tracing::debug!(?event);
+        match event {
+            Event::Unplannable { model, problem } => tracing::warn!(%model, "cannot be planned: {problem}"),
+            event => tracing::debug!(?event),
+        }
     }
-    rounds.into_iter().map(|round| (*round.plan).clone()).collect()
+    rounds.into_iter().filter(|round| !round.stand_in).map(|round| (*round.plan).clone()).collect()
 }
 
 fn print(plans: &[Plan], format: PlanFormat) -> anyhow::Result<()> {

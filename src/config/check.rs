@@ -43,6 +43,8 @@ pub(super) struct Values {
     file: Option<PathBuf>,
     entries: BTreeMap<String, Entry>,
     wrong: BTreeSet<String>,
+    /// The keys that misspelt ones were probably meant to be.
+    meant: Vec<String>,
     problems: Vec<Problem>,
 }
 
@@ -51,6 +53,7 @@ impl Values {
     pub(super) fn of_layers(table: &'static [Key], merged: &Merged, path: Option<&Path>, file: Option<&Node>) -> Self {
         let mut values = Self::empty(table, path);
         values.visit("", &merged.root(), file, None, &|value| merged.layer(value));
+        values.spare_what_was_meant();
         values
     }
 
@@ -58,11 +61,29 @@ impl Values {
     pub(super) fn of_file(table: &'static [Key], root: &Layered, path: &Path, file: &Node) -> Self {
         let mut values = Self::empty(table, Some(path));
         values.visit("", root, Some(file), None, &|_| Layer::File);
+        values.spare_what_was_meant();
         values
     }
 
     fn empty(table: &'static [Key], path: Option<&Path>) -> Self {
-        Self { table, file: path.map(Path::to_owned), entries: BTreeMap::new(), wrong: BTreeSet::new(), problems: Vec::new() }
+        Self {
+            table,
+            file: path.map(Path::to_owned),
+            entries: BTreeMap::new(),
+            wrong: BTreeSet::new(),
+            meant: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    /// What was misspelt is not missing; and where it has a default, that is not what was asked for.
+    fn spare_what_was_meant(&mut self) {
+        for path in std::mem::take(&mut self.meant) {
+            if self.entries.get(&path).is_none_or(|entry| entry.layer == Layer::Default) {
+                self.entries.remove(&path);
+                self.wrong.insert(path);
+            }
+        }
     }
 
     fn visit(&mut self, path: &str, value: &Layered, node: Option<&Node>, key_at: Option<Place>, layer: &dyn Fn(&Layered) -> Layer) {
@@ -116,8 +137,11 @@ impl Values {
         let template = schema::template(path);
         let (section, name) = template.rsplit_once('.').unwrap_or(("", &template));
         let known = schema::members(self.table, section).filter(|(key, _)| !matches!(key.kind, Kind::Later));
-        let mut hint = schema::hint(name, known.map(|(_, name)| name));
-        if hint.is_empty() {
+        let nearest = schema::nearest(name, known.map(|(_, name)| name));
+        let mut hint = nearest.map_or(String::new(), |name| format!("; did you mean {name}?"));
+        if let Some(nearest) = nearest {
+            self.meant.push(tree::join(path.rsplit_once('.').map_or("", |(section, _)| section), nearest));
+        } else {
             let ending = format!(".{name}");
             let elsewhere = self.table.iter().find(|key| key.path.ends_with(&ending) && !matches!(key.kind, Kind::Later));
             hint = elsewhere.map_or(String::new(), |key| format!("; {name} belongs at {}", key.path));
@@ -187,11 +211,15 @@ impl Values {
         if let Some(entry) = self.entries.get(path) {
             return Some(entry.scalar.clone());
         }
+        // What was written wrongly has no value: rules that need it would speak of a default that nobody asked for.
+        if self.is_wrong(path) {
+            return None;
+        }
         let key = schema::find(self.table, path);
         debug_assert!(key.is_some(), "{path} is not in the table");
         match key?.fallback {
             Fallback::Value(text) => read(key?.kind, &Layered::from(text), Layer::Default).ok(),
-            Fallback::Required if !self.is_wrong(path) => {
+            Fallback::Required => {
                 self.wrong.insert(path.to_owned());
                 self.problem(path, format!("required: expected {}", expected(key?.kind)));
                 None
@@ -285,7 +313,7 @@ fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Sca
         Kind::Proxy => scalar::proxy(text).map(Scalar::Text),
         Kind::Target => scalar::target(text).map(Scalar::Target),
         Kind::Url => scalar::plain_url(text).map(Scalar::Text),
-        Kind::Span => scalar::span(text).map(Scalar::Span),
+        Kind::Span(least) => scalar::span_of_at_least(text, Duration::from_micros(least)).map(Scalar::Span),
         Kind::Moment => moment(text).map(Scalar::Moment).ok_or_else(refused),
         Kind::Choice(known, _) if known().contains(&text) => Ok(Scalar::Text(text.to_owned())),
         Kind::Choice(_, later) if later.contains(&text) => Err(format!("{text} is not supported yet by this version; {}", refused())),
@@ -322,7 +350,11 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Switch => "true or false".to_owned(),
         Kind::Count(low, high) => format!("a whole number from {low} to {high}"),
         Kind::Bytes(low) => format!("a number of bytes such as 8388608 or 8MiB, at least {}", scalar::bytes_text(low)),
-        Kind::Span => "a duration such as 500ms".to_owned(),
+        Kind::Span(least) => {
+            let least = Duration::from_micros(least);
+            let example = if least < Duration::from_secs(1) { "500ms" } else { "30s" };
+            format!("a duration such as {example}, at least {}", humantime::format_duration(least))
+        }
         Kind::Moment => "a moment such as 2026-01-31T18:00:00Z".to_owned(),
         Kind::Choice(known, _) => one_of(&known()),
         Kind::Engine => one_of(&schema::engines()),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::check::Values;
 use crate::engines::custom::{Custom, Meaning, Metric};
 use crate::engines::{self, Dialect};
-use crate::planner::input::ItlBasis;
+use crate::planner::input::{Gauge, ItlBasis, Preset, Signal};
+use crate::units::Role;
 
 /// The dialect of a model's servers; `None` recognises it.
 pub(super) fn dialect(values: &mut Values, model: &str) -> Option<Dialect> {
@@ -35,6 +36,33 @@ pub(super) fn dialect(values: &mut Values, model: &str) -> Option<Dialect> {
         itl_basis: ItlBasis::ALL.into_iter().find(|known| Some(known.as_str()) == basis.as_deref()).unwrap_or_default(),
         metrics: spelled_alike(metrics),
     })))
+}
+
+/// Whether a dialect of the operator's own tells what the preset decides by at replicas of these roles.
+pub(super) fn suffices(values: &mut Values, model: &str, custom: &Custom, preset: Preset, roles: &[Role]) {
+    let at = format!("{model}.custom.metrics");
+    if values.len(&at) != custom.metrics.len() || custom.metrics.is_empty() {
+        // Told already; what the broken ones mean is not known.
+        return;
+    }
+    let has = |meaning: Meaning| custom.metrics.iter().any(|metric| metric.meaning == meaning);
+    let signals = [Signal::Ttft, Signal::Itl, Signal::PromptTokens, Signal::OutputTokens].map(Meaning::Signal);
+    let load = [Gauge::KvUsage, Gauge::Waiting].map(Meaning::Gauge);
+    let mut lacking: Vec<&str> = Vec::new();
+    let mut need = |meanings: &[Meaning]| {
+        lacking.extend(meanings.iter().filter(|meaning| !has(**meaning)).map(|meaning| meaning.as_str()));
+    };
+    match preset {
+        Preset::Infera => need(&signals),
+        Preset::Dynamo if roles.iter().any(|role| *role != Role::Prefill) => need(&load),
+        // Where the tokens that wait are not told, they are reckoned from the requests that do.
+        Preset::Dynamo if has(Meaning::Gauge(Gauge::QueuedPromptTokens)) => {}
+        Preset::Dynamo => need(&load[1..]),
+    }
+    if !lacking.is_empty() {
+        let (preset, lacking) = (preset.as_str(), lacking.join(", "));
+        values.problem(&at, format!("preset {preset} decides by what no family here means; give one each the roles: {lacking}"));
+    }
 }
 
 /// A counter may be named with or without `_total`, but one counter in one way: a page's lines go to the family that is asked for by name.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::access::Finding;
 use super::check::Values;
 use super::flags::Flags;
 use super::layers::{self, Merged};
@@ -42,6 +43,8 @@ pub struct Draft {
     settings: Settings,
     models: Vec<ModelDraft>,
     files: Vec<PathBuf>,
+    /// How many of them, from the front, change what is planned.
+    watched: usize,
     problems: Vec<Problem>,
 }
 
@@ -52,6 +55,11 @@ pub struct Loaded {
     pub config: Config,
     /// What is allowed and yet probably not meant.
     pub warnings: Vec<Problem>,
+    /// What is in order, and may surprise.
+    pub notes: Vec<Problem>,
+    /// What requests need and will not find: files of credentials and certificates that are missing or wrong. A mistake for who checks a
+    /// configuration. An exporter runs all the same: each costs only the targets that need it, and is looked for again at every round.
+    pub unready: Vec<Problem>,
     /// The configuration as YAML, defaults filled in, paths resolved and credentials hidden. It loads again to the same configuration, save
     /// for the hidden credentials, when it is read as a file of the folder in which the process runs.
     pub effective: String,
@@ -104,17 +112,20 @@ pub fn read(inputs: Inputs) -> Draft {
     let models = if unreadable { Vec::new() } else { resolve::models(&mut values, &folder, &namespace, scrape_interval) };
     problems.extend(values.take_problems());
     let mut files: Vec<PathBuf> = Vec::new();
-    for file in models.iter().filter_map(|model| model.profile.clone()).chain(settings.overrides_file.clone()) {
-        if !files.contains(&file) {
-            files.push(file);
+    let add = |files: &mut Vec<PathBuf>, file: &PathBuf| {
+        if !files.contains(file) {
+            files.push(file.clone());
         }
-    }
-    Draft { source: path, values, settings, models, files, problems }
+    };
+    models.iter().filter_map(|model| model.profile.as_ref()).chain(&settings.overrides_file).for_each(|file| add(&mut files, file));
+    let watched = files.len();
+    models.iter().flat_map(|model| &model.needed).for_each(|needed| add(&mut files, &needed.path));
+    Draft { source: path, values, settings, models, files, watched, problems }
 }
 
 impl Draft {
-    /// The files that the configuration names and the caller is to read, profiles first: relative paths already start at the folder of
-    /// the configuration file.
+    /// The files that the configuration names and the caller is to read, profiles first, then the overrides, then what requests need:
+    /// relative paths already start at the folder of the configuration file.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
@@ -122,30 +133,47 @@ impl Draft {
     /// Completes the configuration with the text of its files, or tells all problems of all files.
     ///
     /// `files` holds for each of [`Draft::files`] its text or why it cannot be read. A path that it does not hold is a file that does not
-    /// exist: a problem for a profile, no pins for the overrides.
+    /// exist: a problem for a profile and for credentials, no pins for the overrides, a note for a list of targets.
     pub fn finish(mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> Result<Loaded, Vec<Problem>> {
         let envelopes = self.profiles(files);
         let pins = self.overrides(files);
         let config = self.config(&envelopes, &pins);
-        let sources: Vec<PathBuf> = self.source.iter().chain(&self.files).cloned().collect();
+        // What requests need is followed where they are made.
+        let sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
         self.problems.extend(self.values.take_problems());
+        let (mut unready, mut notes) = self.needed(files);
         match config {
             Some(config) if self.problems.is_empty() => {
                 let mut warnings = self.warnings(&config);
-                problem::sort(&mut warnings, &sources);
-                Ok(self.loaded(Config { files: sources, ..config }, warnings, &envelopes, &pins))
+                [&mut warnings, &mut unready, &mut notes].into_iter().for_each(|told| problem::sort(told, &sources));
+                let loaded = self.loaded(Config { files: sources, ..config }, &envelopes, &pins);
+                Ok(Loaded { warnings, notes, unready, ..loaded })
             }
             _ => {
                 if self.problems.is_empty() {
                     // Every value that stops `config` has said why; this line is for the day on which one does not.
                     self.problems.push(Problem::outside("", "the configuration is incomplete".to_owned()));
                 }
+                self.problems.append(&mut unready);
                 problem::sort(&mut self.problems, &sources);
                 // One flag may set several keys.
                 self.problems.dedup();
                 Err(self.problems)
             }
         }
+    }
+
+    /// What is to be said of the files that requests and searches need: mistakes, and notes.
+    fn needed(&self, files: &BTreeMap<PathBuf, Result<String, String>>) -> (Vec<Problem>, Vec<Problem>) {
+        let (mut mistakes, mut notes) = (Vec::new(), Vec::new());
+        for needed in self.models.iter().flat_map(|model| &model.needed) {
+            match needed.finding(files) {
+                Some(Finding::Problem(message)) => mistakes.push(self.values.describe(&needed.key, message)),
+                Some(Finding::Note(message)) => notes.push(self.values.describe(&needed.key, message)),
+                None => {}
+            }
+        }
+        (mistakes, notes)
     }
 
     fn profiles(&mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> BTreeMap<PathBuf, Envelope> {
@@ -275,13 +303,7 @@ impl Draft {
         })
     }
 
-    fn loaded(
-        &self,
-        mut config: Config,
-        warnings: Vec<Problem>,
-        envelopes: &BTreeMap<PathBuf, Envelope>,
-        pins: &BTreeMap<PoolId, Pin>,
-    ) -> Loaded {
+    fn loaded(&self, mut config: Config, envelopes: &BTreeMap<PathBuf, Envelope>, pins: &BTreeMap<PoolId, Pin>) -> Loaded {
         let profiles: Vec<Option<&Path>> = self.models.iter().map(|model| model.profile.as_deref()).collect();
         let effective = effective::render(&config, &profiles);
         let portable = portable(&config, &profiles, envelopes);
@@ -296,7 +318,7 @@ impl Draft {
         }
         let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         config.hash = digits[..HASH_DIGITS].to_owned();
-        Loaded { config, warnings, effective, portable }
+        Loaded { config, warnings: Vec::new(), notes: Vec::new(), unready: Vec::new(), effective, portable }
     }
 
     fn warnings(&self, config: &Config) -> Vec<Problem> {

@@ -30,8 +30,10 @@ pub(super) fn read(
         }
         return None;
     }
-    let interval = values.span(&at(INTERVAL)).or(scrape_interval)?;
-    if let Some(scrape) = scrape_interval.filter(|scrape| interval < *scrape) {
+    let interval = values.span(&at(INTERVAL)).or(scrape_interval);
+    if let (Some(interval), Some(scrape)) = (interval, scrape_interval)
+        && interval < scrape
+    {
         values.problem(&at(INTERVAL), format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));
     }
     let target = values.text(&at("target"));
@@ -40,15 +42,17 @@ pub(super) fn read(
         refuse(values, PREFILL.into_iter().chain(DECODE).map(at), "belongs to target load; write target: load, or leave it out");
     }
     let target = match target.as_deref() {
-        Some("load") => Target::Load {
-            prefill: bounds(values, key, PREFILL, roles.contains(&Role::Prefill), 1.0)?,
-            decode: bounds(values, key, DECODE, roles.iter().any(|role| *role != Role::Prefill), 100.0)?,
-        },
+        Some("load") => {
+            // Both are looked at before either ends this: their problems are told together.
+            let prefill = bounds(values, key, PREFILL, roles.contains(&Role::Prefill), 1.0);
+            let decode = bounds(values, key, DECODE, roles.iter().any(|role| *role != Role::Prefill), 100.0);
+            Target::Load { prefill: prefill?, decode: decode? }
+        }
         Some("latency") => Target::Latency,
         _ if values.is_wrong(&at("target")) => return None,
         _ => Target::Throughput,
     };
-    Some(target.policy(interval))
+    Some(target.policy(interval?))
 }
 
 /// A recommendation must outlive three decisions of the fast loop, or it would come and go.

@@ -12,12 +12,14 @@
 //! | `layers`, `flags` | which of defaults, file, variables and flags wins |
 //! | `check`, `scalar` | is each value of its kind |
 //! | `resolve` | what do the values mean together |
-//! | `targets` | where do targets come from, and how are they asked |
+//! | `targets` | where do targets come from |
+//! | `access` | what goes with a request, and are the files usable that it needs |
 //! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides` | what do the files say that it names |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
+mod access;
 mod check;
 mod custom;
 mod effective;
@@ -44,6 +46,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use access::AccessConfig;
 pub use flags::Flags;
 pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;
@@ -51,7 +54,7 @@ pub use problem::Problem;
 pub use query::QueryConfig;
 pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
-pub use targets::{AccessConfig, DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
+pub use targets::{DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
 pub use tree::SourceText;
 
 use crate::engines::Dialect;

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::access::Needed;
 use super::check::Values;
 use super::layers::Layer;
 use super::targets::{self, TargetsDraft};
@@ -47,6 +48,8 @@ pub(super) struct ModelDraft {
     pub growth: Option<GrowthRule>,
     pub sources: Vec<SourceConfig>,
     pub pools: Vec<PoolDraft>,
+    /// The files that its targets need.
+    pub needed: Vec<Needed>,
 }
 
 /// One pool before its model's profile is read.
@@ -144,17 +147,49 @@ fn names_are_unique(values: &mut Values, drafts: &[ModelDraft]) {
     }
 }
 
-/// One name, one URL: else a target's series would mix two endpoints.
+/// One name, one URL, one way to ask and to read it: a target is scraped once, however many sources name it.
 fn targets_agree(values: &mut Values, drafts: &[ModelDraft]) {
-    let mut urls: BTreeMap<&TargetId, &str> = BTreeMap::new();
+    let mut known: BTreeMap<&TargetId, (&str, String, &ModelDraft, &SourceConfig)> = BTreeMap::new();
     for draft in drafts {
-        for target in draft.sources.iter().flat_map(|source| &source.targets) {
-            let first = urls.entry(&target.target).or_insert(&target.url);
-            if *first != target.url {
-                let message = format!("target {} is written as {first} and as {}; write one of them everywhere", target.target, target.url);
-                values.problem(&draft.key, message);
+        for source in &draft.sources {
+            let at = draft.key_of(&source.source);
+            let mut told = false;
+            for target in &source.targets {
+                let (url, first, model, other) = known.entry(&target.target).or_insert((&target.url, at.clone(), draft, source));
+                let message = if *url != target.url {
+                    let (url, own) = (scalar::hide_secrets(url), scalar::hide_secrets(&target.url));
+                    format!("target {} is written as {url} in {first} and as {own}; write one of them everywhere", target.target)
+                } else if told {
+                    // What differs between two sources differs for all that they share.
+                    continue;
+                } else if other.access != source.access {
+                    told = true;
+                    let name = &target.target;
+                    format!("target {name} is asked with other credentials, certificates or headers in {first}; write the same in both")
+                } else if model.engine != draft.engine {
+                    told = true;
+                    let engine = |draft: &ModelDraft| draft.engine.as_ref().map_or("auto", Dialect::name);
+                    let (theirs, own) = (engine(model), engine(draft));
+                    format!("target {} is read as engine {theirs} in {first}, and as {own} here; write the same in both", target.target)
+                } else {
+                    continue;
+                };
+                values.problem(&at, message);
             }
         }
+    }
+}
+
+impl ModelDraft {
+    /// The section of a source's targets.
+    fn key_of(&self, source: &SourceId) -> String {
+        let holder = match source {
+            SourceId::Traffic => format!("{}.traffic", self.key),
+            SourceId::Pool(id) => {
+                self.pools.iter().find(|pool| pool.pool.as_ref() == Some(id)).map_or_else(|| self.key.clone(), |pool| pool.key.clone())
+            }
+        };
+        format!("{holder}.targets")
     }
 }
 
@@ -175,7 +210,8 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let any = selector == Some(ModelSelector::Any);
     let pool_count = values.len(&at("pools"));
     let mut sources = Vec::new();
-    let traffic = targets::read(values, &at("traffic.targets"), folder, own_namespace);
+    let mut traffic = targets::read(values, &at("traffic.targets"), folder, own_namespace);
+    let mut needed = std::mem::take(&mut traffic.needed);
     let traffic_written = targets::is_written(values, &at("traffic.targets"));
     if traffic.is_source() {
         sources.push(source(SourceId::Traffic, traffic));
@@ -183,7 +219,8 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let pools: Vec<PoolDraft> = (0..pool_count)
         .map(|index| {
             let key = at(&format!("pools[{index}]"));
-            let own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
+            let mut own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
+            needed.append(&mut own.needed);
             pool(values, &key, any, traffic_written, preset, own, &mut sources)
         })
         .collect();
@@ -201,6 +238,9 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
             engine.name()
         );
         values.problem(&at("engine"), message);
+    }
+    if let (Some(Dialect::Custom(dialect)), Some(preset)) = (&engine, preset) {
+        custom::suffices(values, key, dialect, preset, &roles);
     }
     every_source_is_measured(values, key, pool_count, traffic_written);
     ModelDraft {
@@ -220,6 +260,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         growth: values.count(&at("planner.growth")).and_then(non_zero).map(GrowthRule::TimesObserved),
         sources,
         pools,
+        needed,
     }
 }
 

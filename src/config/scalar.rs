@@ -22,6 +22,15 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
     bounded(span, text)
 }
 
+/// The same, where less would make no sense.
+pub(super) fn span_of_at_least(text: &str, least: Duration) -> Result<Duration, String> {
+    let span = span(text)?;
+    if span < least {
+        return Err(format!("expected at least {}, got {text:?}", humantime::format_duration(least)));
+    }
+    Ok(span)
+}
+
 fn bounded(span: Duration, text: &str) -> Result<Duration, String> {
     if span.is_zero() {
         return Err(format!("expected a duration above zero, got {text:?}"));

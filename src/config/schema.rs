@@ -39,8 +39,8 @@ pub(super) enum Kind {
     Count(u64, u64),
     /// A whole number of bytes, at least this many.
     Bytes(u64),
-    /// A duration with its unit, above zero.
-    Span,
+    /// A duration with its unit, of at least so many microseconds: less is a slip of the hand or would keep the processor busy.
+    Span(u64),
     /// A moment as RFC 3339 writes it.
     Moment,
     /// One of these words; the second list names those that a later version will know.
@@ -76,6 +76,10 @@ pub(super) struct Key {
 const MOST_TOKENS: u64 = 1 << 31;
 /// Most replicas that a pool may be allowed; a larger number is a slip of the hand.
 const MOST_REPLICAS: u64 = 100_000;
+
+/// Microseconds.
+const MILLIS: u64 = 1000;
+const SECOND: u64 = 1000 * MILLIS;
 
 const fn key(path: &'static str, kind: Kind, fallback: Fallback, doc: &'static str) -> Key {
     Key { path, kind, fallback, doc }
@@ -133,15 +137,58 @@ fn replica_sources() -> Vec<&'static str> {
 use Fallback::{Derived, Required, Value};
 use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Path, Port, Proxy, Span, Switch, Target, Text, Url};
 
-/// Every key of the configuration file, sections before their members.
+/// The keys of one `targets` section at `$at`; what the section is for, and what holds without `static`, is the caller's.
+macro_rules! targets {
+    ($at:literal, $doc:literal, $without:literal) => {
+        &[
+            section($at, concat!($doc, " One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from.")),
+            key(concat!($at, ".static"), List, Derived($without), "A list of URLs."),
+            key(concat!($at, ".static[]"), Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
+            key(concat!($at, ".dns"), Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
+            key(concat!($at, ".srv"), Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
+            key(concat!($at, ".file_sd"), Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
+            key(concat!($at, ".http_sd"), Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
+            key(concat!($at, ".nameserver"), Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
+            key(concat!($at, ".refresh_interval"), Span(SECOND), Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
+            key(concat!($at, ".scheme"), Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
+            key(concat!($at, ".path"), Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
+            key(concat!($at, ".keep"), Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
+            key(concat!($at, ".drop"), Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
+            key(concat!($at, ".bearer_token_file"), Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
+            section(concat!($at, ".basic_auth"), "A name and a password to send."),
+            key(concat!($at, ".basic_auth.username"), Text, Required, "The name."),
+            key(concat!($at, ".basic_auth.password_file"), Path, Required, "A file with the password."),
+            section(concat!($at, ".tls"), "How `https` is done."),
+            key(concat!($at, ".tls.ca_file"), Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
+            key(concat!($at, ".tls.cert_file"), Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
+            key(concat!($at, ".tls.key_file"), Path, Derived("none"), "Its key, PEM."),
+            key(concat!($at, ".tls.insecure_skip_verify"), Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
+            key(concat!($at, ".headers"), Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
+            section(concat!($at, ".kubernetes"), "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
+            key(concat!($at, ".kubernetes.service"), Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
+            key(concat!($at, ".kubernetes.selector"), Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
+            key(concat!($at, ".kubernetes.namespace"), Label, Derived("our own namespace"), "Where the pods are."),
+            key(concat!($at, ".kubernetes.port"), Port, Derived("the only one"), "The port to scrape, by name or number."),
+            key(concat!($at, ".kubernetes.api_server"), Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
+            key(concat!($at, ".kubernetes.bearer_token_file"), Path, Derived("the service account's, with `https`"), "The token for the API server."),
+            key(concat!($at, ".kubernetes.ca_file"), Path, Derived("the service account's, with `https`"), "The authority of the API server."),
+            section(concat!($at, ".prometheus"), "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
+            key(concat!($at, ".prometheus.url"), Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
+            key(concat!($at, ".prometheus.selector"), Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
+            key(concat!($at, ".prometheus.target_label"), Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
+            key(concat!($at, ".prometheus.lookback"), Span(SECOND), Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+        ]
+    };
+}
+
 #[rustfmt::skip]
-pub(super) const KEYS: &[Key] = &[
+const TO_TRAFFIC: &[Key] = &[
     section("server", "Our own HTTP server."),
     key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
     key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST /-/reload` is allowed."),
     section("scrape", "How the targets are read."),
-    key("scrape.interval", Span, Value("5s"), "Time between two rounds of scrapes."),
-    key("scrape.timeout", Span, Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),
+    key("scrape.interval", Span(100 * MILLIS), Value("5s"), "Time between two rounds of scrapes."),
+    key("scrape.timeout", Span(10 * MILLIS), Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),
     key("scrape.concurrency", Count(1, 10_000), Value("64"), "Targets scraped at the same time."),
     key("scrape.body_limit", Bytes(1024), Value("8MiB"), "Largest page, before and after inflating: a number of bytes, or one with a unit (`8MiB`)."),
     key("scrape.bytes_in_flight", Bytes(1024), Value("64MiB"), "Largest sum of pages held at the same time; at least `scrape.body_limit`."),
@@ -171,8 +218,8 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].scope"), later("models[].report"),
 
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written."),
-    key("models[].slo.ttft", Span, Value("500ms"), "Time to first token."),
-    key("models[].slo.itl", Span, Value("50ms"), "Time between two tokens."),
+    key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),
+    key("models[].slo.itl", Span(MILLIS / 10), Value("50ms"), "Time between two tokens."),
     key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Preset infera honours `mean`."),
     later("models[].slo.attainment"),
 
@@ -184,10 +231,10 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].planner.decode_scale_up_kv_rate", Count(1, 1000), Derived("required with target load and a decode or aggregated pool"), "One more from this share of the KV memory of one replica in use or waited for, in percent."),
     key("models[].planner.decode_scale_down_kv_rate", Count(0, 1000), Derived("required with target load and a decode or aggregated pool"), "One less while no replica has more; below the former."),
     key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json."),
-    key("models[].planner.adjustment_interval", Span, Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
-    key("models[].planner.load_adjustment_interval", Span, Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
-    key("models[].planner.hold_for", Span, Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
-    key("models[].planner.warm_up", Span, Value("2m"), "How long a replica that has just started counts as fresh. While more than a quarter of a pool's own targets are fresh, the pool does not shrink."),
+    key("models[].planner.adjustment_interval", Span(SECOND), Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
+    key("models[].planner.load_adjustment_interval", Span(100 * MILLIS), Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
+    key("models[].planner.hold_for", Span(SECOND), Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
+    key("models[].planner.warm_up", Span(SECOND), Value("2m"), "How long a replica that has just started counts as fresh. While more than a quarter of a pool's own targets are fresh, the pool does not shrink."),
     key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile."),
     key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas."),
     later("models[].planner.transition_timeout"), later("models[].planner.learned_for"),
@@ -196,43 +243,13 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].planner.hpa_tolerance"),
 
     section("models[].traffic", "Where whole requests are measured, if not at the pools: routers or front ends."),
-    section("models[].traffic.targets", "The endpoints to scrape. One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from."),
-    key("models[].traffic.targets.static", List, Derived("none"), "A list of URLs."),
-    key("models[].traffic.targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
-    key("models[].traffic.targets.dns", Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
-    key("models[].traffic.targets.srv", Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
-    key("models[].traffic.targets.file_sd", Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
-    key("models[].traffic.targets.http_sd", Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
-    key("models[].traffic.targets.nameserver", Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
-    key("models[].traffic.targets.refresh_interval", Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
-    key("models[].traffic.targets.scheme", Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
-    key("models[].traffic.targets.path", Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
-    key("models[].traffic.targets.keep", Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
-    key("models[].traffic.targets.drop", Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
-    key("models[].traffic.targets.bearer_token_file", Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
-    section("models[].traffic.targets.basic_auth", "A name and a password to send."),
-    key("models[].traffic.targets.basic_auth.username", Text, Required, "The name."),
-    key("models[].traffic.targets.basic_auth.password_file", Path, Required, "A file with the password."),
-    section("models[].traffic.targets.tls", "How `https` is done."),
-    key("models[].traffic.targets.tls.ca_file", Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
-    key("models[].traffic.targets.tls.cert_file", Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
-    key("models[].traffic.targets.tls.key_file", Path, Derived("none"), "Its key, PEM."),
-    key("models[].traffic.targets.tls.insecure_skip_verify", Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
-    key("models[].traffic.targets.headers", Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
-    section("models[].traffic.targets.kubernetes", "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
-    key("models[].traffic.targets.kubernetes.service", Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
-    key("models[].traffic.targets.kubernetes.selector", Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
-    key("models[].traffic.targets.kubernetes.namespace", Label, Derived("our own namespace"), "Where the pods are."),
-    key("models[].traffic.targets.kubernetes.port", Port, Derived("the only one"), "The port to scrape, by name or number."),
-    key("models[].traffic.targets.kubernetes.api_server", Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
-    key("models[].traffic.targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
-    key("models[].traffic.targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
-    section("models[].traffic.targets.prometheus", "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
-    key("models[].traffic.targets.prometheus.url", Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
-    key("models[].traffic.targets.prometheus.selector", Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
-    key("models[].traffic.targets.prometheus.target_label", Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
-    key("models[].traffic.targets.prometheus.lookback", Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+];
 
+#[rustfmt::skip]
+const TRAFFIC_TARGETS: &[Key] = targets!("models[].traffic.targets", "The endpoints to scrape.", "none");
+
+#[rustfmt::skip]
+const TO_POOL: &[Key] = &[
     key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated."),
     section("models[].pools[]", "Identical replicas with one role."),
     key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
@@ -240,42 +257,13 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].pools[].gpus_per_replica", Count(1, 100_000), Derived("what the profile says"), "GPUs of one replica."),
     key("models[].pools[].min_replicas", Count(0, MOST_REPLICAS), Value("1"), "Smallest recommendation; preset infera takes at least 1."),
     key("models[].pools[].max_replicas", Count(1, MOST_REPLICAS), Required, "Largest recommendation."),
-    section("models[].pools[].targets", "The endpoints to scrape: the replicas themselves. One of `static`, `dns`, `srv`, `file_sd`, `http_sd`, `kubernetes` and `prometheus` says where they come from."),
-    key("models[].pools[].targets.static", List, Derived("none; without traffic targets every pool needs some"), "A list of URLs."),
-    key("models[].pools[].targets.static[]", Target, Required, "`http://HOST:PORT/PATH` or `https://...`; an empty path is `/metrics`."),
-    key("models[].pools[].targets.dns", Text, Derived("none"), "`NAME:PORT`: every A record of the name is a target; every AAAA record where there is no A record."),
-    key("models[].pools[].targets.srv", Text, Derived("none"), "A name with SRV records: every record's host and port is a target."),
-    key("models[].pools[].targets.file_sd", Path, Derived("none"), "Prometheus' target files, JSON or YAML; one `*` in the file's name is allowed. A bad or half-written file keeps its last list."),
-    key("models[].pools[].targets.http_sd", Url, Derived("none"), "Prometheus' HTTP discovery: a URL that answers with such a list, as JSON."),
-    key("models[].pools[].targets.nameserver", Address, Derived("the system's resolver; for `srv` the servers of /etc/resolv.conf"), "The name server that `dns` and `srv` ask. It is asked for the name as it is written, without search domains."),
-    key("models[].pools[].targets.refresh_interval", Span, Derived("`dns`, `srv` 30s; `file_sd`, `kubernetes` 5s; `http_sd` 60s"), "Time between two looks for targets. They happen beside the scrapes, and a look that fails keeps the last list."),
-    key("models[].pools[].targets.scheme", Choice(schemes, &[]), Value("http"), "Of targets that are found. A label `__scheme__` says it for its targets."),
-    key("models[].pools[].targets.path", Text, Value("/metrics"), "Of targets that are found. A label `__metrics_path__` says it for its targets."),
-    key("models[].pools[].targets.keep", Map, Derived("all"), "Labels and regular expressions: a found target counts only if all match, each the label's whole text. `__address__` is a label, too."),
-    key("models[].pools[].targets.drop", Map, Derived("none"), "Labels and regular expressions: a found target does not count if one matches."),
-    key("models[].pools[].targets.bearer_token_file", Path, Derived("none"), "A file with the token to send. It is read again when it changes, as all files of this section."),
-    section("models[].pools[].targets.basic_auth", "A name and a password to send."),
-    key("models[].pools[].targets.basic_auth.username", Text, Required, "The name."),
-    key("models[].pools[].targets.basic_auth.password_file", Path, Required, "A file with the password."),
-    section("models[].pools[].targets.tls", "How `https` is done."),
-    key("models[].pools[].targets.tls.ca_file", Path, Derived("the system's authorities"), "The authorities that sign the servers' certificates, PEM."),
-    key("models[].pools[].targets.tls.cert_file", Path, Derived("none"), "Our certificate, PEM; with `key_file`."),
-    key("models[].pools[].targets.tls.key_file", Path, Derived("none"), "Its key, PEM."),
-    key("models[].pools[].targets.tls.insecure_skip_verify", Switch, Value("false"), "Whether any certificate will do. Anyone on the way can then read the credentials and forge the numbers."),
-    key("models[].pools[].targets.headers", Map, Derived("none"), "Further headers by name. Their values are hidden wherever the configuration is shown."),
-    section("models[].pools[].targets.kubernetes", "The pods of a Service or of a label selector, asked from the API server. Needs a build with the feature `kubernetes`."),
-    key("models[].pools[].targets.kubernetes.service", Label, Derived("none"), "The name of a Service: its ready endpoints are targets. Needs the right to list `endpointslices`."),
-    key("models[].pools[].targets.kubernetes.selector", Text, Derived("none"), "Labels of pods such as `app=qwen3,role=decode`: the ready ones are targets. Needs the right to list `pods`."),
-    key("models[].pools[].targets.kubernetes.namespace", Label, Derived("our own namespace"), "Where the pods are."),
-    key("models[].pools[].targets.kubernetes.port", Port, Derived("the only one"), "The port to scrape, by name or number."),
-    key("models[].pools[].targets.kubernetes.api_server", Url, Derived("`https://kubernetes.default.svc`"), "The API server."),
-    key("models[].pools[].targets.kubernetes.bearer_token_file", Path, Derived("the service account's, with `https`"), "The token for the API server."),
-    key("models[].pools[].targets.kubernetes.ca_file", Path, Derived("the service account's, with `https`"), "The authority of the API server."),
-    section("models[].pools[].targets.prometheus", "A Prometheus that scrapes the replicas already: it is asked for its raw samples, and nobody else is."),
-    key("models[].pools[].targets.prometheus.url", Url, Required, "The server, with the prefix of its API if it has one. Whatever answers `/api/v1/query` will do; the access settings above are for it."),
-    key("models[].pools[].targets.prometheus.selector", Text, Required, "Labels of the targets, as the series `up` has them: `{job=\"vllm\",role=\"decode\"}`."),
-    key("models[].pools[].targets.prometheus.target_label", Text, Value("instance"), "The label that names a target; its values must be unique among the targets."),
-    key("models[].pools[].targets.prometheus.lookback", Span, Value("2m"), "A target whose last scrape is older is silent; at least two scrape intervals of that Prometheus, at most 10m."),
+];
+
+#[rustfmt::skip]
+const POOL_TARGETS: &[Key] = targets!("models[].pools[].targets", "The endpoints to scrape: the replicas themselves.", "none; without traffic targets every pool needs some");
+
+#[rustfmt::skip]
+const OF_POOL: &[Key] = &[
     key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with preset dynamo `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
     section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
     key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
@@ -285,6 +273,27 @@ pub(super) const KEYS: &[Key] = &[
     later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
     later("models[].pools[].transition_timeout"),
 ];
+
+const PARTS: [&[Key]; 5] = [TO_TRAFFIC, TRAFFIC_TARGETS, TO_POOL, POOL_TARGETS, OF_POOL];
+
+/// Every key of the configuration file, sections before their members.
+pub(super) const KEYS: &[Key] =
+    &joined::<{ TO_TRAFFIC.len() + TRAFFIC_TARGETS.len() + TO_POOL.len() + POOL_TARGETS.len() + OF_POOL.len() }>(PARTS);
+
+/// One table of several, where the compiler runs: a `static` list cannot be grown.
+const fn joined<const N: usize>(parts: [&[Key]; 5]) -> [Key; N] {
+    let mut all = [parts[0][0]; N];
+    let (mut part, mut index, mut next) = (0, 0, 0);
+    while part < parts.len() {
+        if index < parts[part].len() {
+            all[next] = parts[part][index];
+            (index, next) = (index + 1, next + 1);
+        } else {
+            (part, index) = (part + 1, 0);
+        }
+    }
+    all
+}
 
 /// Every key of the overrides file, which is a list.
 #[rustfmt::skip]
@@ -330,11 +339,18 @@ pub(super) fn members<'a>(table: &'a [Key], section: &str) -> impl Iterator<Item
 
 /// The name that was probably meant: `" did you mean ...?"`, or nothing.
 pub(super) fn hint<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
-    known
-        .map(|name| (strsim::osa_distance(wrong, name), name))
-        .filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 3)
-        .min()
-        .map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
+    nearest(wrong, known).map_or(String::new(), |name| format!("; did you mean {name}?"))
+}
+
+/// The name that was probably meant: one that differs in a few letters, else the only one that is written out where it was cut short.
+pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    /// Fewer letters begin too many words.
+    const SHORTEST_BEGINNING: usize = 3;
+    let known: Vec<&str> = known.collect();
+    let distances = known.iter().map(|name| (strsim::osa_distance(wrong, name), *name));
+    let near = distances.filter(|(distance, name)| *distance <= name.len().max(wrong.len()) / 3).min();
+    let mut longer = known.iter().filter(|name| wrong.len() >= SHORTEST_BEGINNING && name.starts_with(wrong));
+    near.map(|(_, name)| name).or_else(|| longer.next().copied().filter(|_| longer.next().is_none()))
 }
 
 #[cfg(test)]
@@ -358,5 +374,8 @@ mod tests {
     fn hints_are_near_or_absent() {
         assert_eq!(hint("max_replica", ["min_replicas", "max_replicas"].into_iter()), "; did you mean max_replicas?");
         assert_eq!(hint("colour", ["name", "mode"].into_iter()), "");
+        assert_eq!(hint("agg", ["prefill", "decode", "aggregated"].into_iter()), "; did you mean aggregated?");
+        assert_eq!(hint("http_s", ["http_sd", "http_source"].into_iter()), "; did you mean http_sd?");
+        assert_eq!(hint("pre", ["preset", "predictor"].into_iter()), "", "either of two is a guess");
     }
 }

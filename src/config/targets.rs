@@ -1,12 +1,12 @@
 //! Where do a source's targets come from, and how are they asked? One `targets` section: written down or found, and the settings of each request.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::access::{self, AccessConfig, Need, Needed};
 use super::check::Values;
 use super::resolve::path;
 use super::{QueryConfig, TargetConfig, query, scalar};
@@ -100,50 +100,6 @@ pub enum PodChoice {
     Selector(String),
 }
 
-/// What goes with every request to a target. Files are read when a request needs them, and again when they change.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AccessConfig {
-    /// A file with the bearer token.
-    pub bearer_token_file: Option<PathBuf>,
-    /// User name and the file with the password.
-    pub basic_auth: Option<(String, PathBuf)>,
-    /// The authorities that servers' certificates may come from; `None` is the system's.
-    pub ca_file: Option<PathBuf>,
-    /// Our certificate and its key.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// Whether any certificate is good enough.
-    pub insecure_skip_verify: bool,
-    /// Headers by name. The values may be secrets and are never shown.
-    pub headers: BTreeMap<String, String>,
-}
-
-impl AccessConfig {
-    /// Whether TLS is to be done in another way than with the system's authorities alone.
-    pub fn has_tls(&self) -> bool {
-        self.ca_file.is_some() || self.client_certificate.is_some() || self.insecure_skip_verify
-    }
-
-    /// Every file that is read for it.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        let pair = self.client_certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-        let password = self.basic_auth.iter().map(|(_, file)| file);
-        self.bearer_token_file.iter().chain(password).chain(&self.ca_file).chain(pair)
-    }
-}
-
-impl fmt::Debug for AccessConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccessConfig")
-            .field("bearer_token_file", &self.bearer_token_file)
-            .field("basic_auth", &self.basic_auth)
-            .field("ca_file", &self.ca_file)
-            .field("client_certificate", &self.client_certificate)
-            .field("insecure_skip_verify", &self.insecure_skip_verify)
-            .field("headers", &self.headers.keys())
-            .finish()
-    }
-}
-
 /// A `targets` section. `None` for a part of it that has a problem.
 pub(super) struct TargetsDraft {
     /// The targets written down.
@@ -151,6 +107,8 @@ pub(super) struct TargetsDraft {
     pub discovery: Option<DiscoveryConfig>,
     pub query: Option<QueryConfig>,
     pub access: Arc<AccessConfig>,
+    /// The files that it names.
+    pub needed: Vec<Needed>,
 }
 
 impl TargetsDraft {
@@ -167,6 +125,10 @@ pub(super) fn is_written(values: &Values, at: &str) -> bool {
 
 /// Reads the section at `at`.
 pub(super) fn read(values: &mut Values, at: &str, folder: &Path, own_namespace: &str) -> TargetsDraft {
+    if values.is_wrong(at) {
+        // Nothing below it was read: nothing is to be said of it.
+        return TargetsDraft { targets: Vec::new(), discovery: None, query: None, access: Arc::default(), needed: Vec::new() };
+    }
     let key = |name: &str| format!("{at}.{name}");
     let ways = WAYS.iter().map(|(name, _)| *name).chain([query::KEY]);
     let written: Vec<&str> = ways.filter(|name| values.is_written(&key(name))).collect();
@@ -175,20 +137,21 @@ pub(super) fn read(values: &mut Values, at: &str, folder: &Path, own_namespace: 
         let first = if fixed { "static" } else { written[0] };
         values.problem(&key(second), format!("expected one way to find targets, got {first} and {second}; keep one"));
     }
-    let access = access(values, at, folder);
+    let mut needed = Vec::new();
+    let access = access::read(values, at, folder, &mut needed);
     let targets = written_down(values, &key("static"));
     let Some(&way) = written.first() else {
         if is_written(values, at) {
             refuse_rules_of_found(values, at, "with static, leave it out and write whole URLs");
         }
-        return TargetsDraft { targets, discovery: None, query: None, access };
+        return TargetsDraft { targets, discovery: None, query: None, access, needed };
     };
     if way == query::KEY {
         refuse_rules_of_found(values, at, "with prometheus, leave it out and choose by its selector");
-        return TargetsDraft { targets, discovery: None, query: query::read(values, &key(query::KEY)), access };
+        return TargetsDraft { targets, discovery: None, query: query::read(values, &key(query::KEY)), access, needed };
     }
-    let discovery = discovery(values, at, way, folder, own_namespace);
-    TargetsDraft { targets, discovery, query: None, access }
+    let discovery = discovery(values, at, way, folder, own_namespace, &mut needed);
+    TargetsDraft { targets, discovery, query: None, access, needed }
 }
 
 fn refuse_rules_of_found(values: &mut Values, at: &str, instead: &str) {
@@ -200,7 +163,14 @@ fn refuse_rules_of_found(values: &mut Values, at: &str, instead: &str) {
     }
 }
 
-fn discovery(values: &mut Values, at: &str, way: &str, folder: &Path, own_namespace: &str) -> Option<DiscoveryConfig> {
+fn discovery(
+    values: &mut Values,
+    at: &str,
+    way: &str,
+    folder: &Path,
+    own_namespace: &str,
+    needed: &mut Vec<Needed>,
+) -> Option<DiscoveryConfig> {
     let key = |name: &str| format!("{at}.{name}");
     let nameserver = values.address(&key("nameserver"));
     if !matches!(way, "dns" | "srv") && values.is_written(&key("nameserver")) {
@@ -210,16 +180,18 @@ fn discovery(values: &mut Values, at: &str, way: &str, folder: &Path, own_namesp
     let refresh = values.span(&key("refresh_interval")).or(default);
     let scheme = values.text(&key("scheme"));
     let page = values.text(&key("path"));
-    if let Some(page) = page.as_deref().filter(|page| !page.starts_with('/')) {
+    // A path is what makes a target of an address.
+    let is_path = |page: &str| page.starts_with('/') && found_target("http", "h:1", page).is_ok();
+    if let Some(page) = page.as_deref().filter(|page| !is_path(page)).map(scalar::hide_secrets) {
         values.problem(&key("path"), format!("expected a path such as /metrics, got {page:?}"));
     }
     let (keep, drop) = (patterns(values, &key("keep")), patterns(values, &key("drop")));
     let found = match way {
         "dns" => host_and_port(values, &key("dns")).map(|(host, port)| Way::Dns { host, port, nameserver }),
         "srv" => values.text(&key("srv")).map(|name| Way::Srv { name, nameserver }),
-        "file_sd" => file(values, &key("file_sd"), folder),
+        "file_sd" => file(values, &key("file_sd"), folder, needed),
         "http_sd" => values.text(&key("http_sd")).map(|url| Way::Http { url }),
-        _ => kubernetes(values, &key("kubernetes"), folder, own_namespace).map(Way::Kubernetes),
+        _ => kubernetes(values, &key("kubernetes"), folder, own_namespace, needed).map(Way::Kubernetes),
     };
     Some(DiscoveryConfig { way: found?, refresh: refresh?, scheme: scheme?, path: page?, keep, drop })
 }
@@ -250,7 +222,9 @@ fn written_down(values: &mut Values, at: &str) -> Vec<TargetConfig> {
 fn patterns(values: &mut Values, at: &str) -> BTreeMap<String, String> {
     let map = values.map(at);
     for (label, pattern) in &map {
-        if let Err(error) = regex_lite::Regex::new(&whole(pattern)) {
+        // Alone first: `a)|(b` is sound only inside our brackets, and would escape them.
+        let sound = regex_lite::Regex::new(pattern).and_then(|_| regex_lite::Regex::new(&whole(pattern)));
+        if let Err(error) = sound {
             values.problem(at, format!("expected a regular expression for label {label}, got {pattern:?}: {error}"));
         }
     }
@@ -275,7 +249,7 @@ fn host_and_port(values: &mut Values, at: &str) -> Option<(String, u16)> {
     }
 }
 
-fn file(values: &mut Values, at: &str, folder: &Path) -> Option<Way> {
+fn file(values: &mut Values, at: &str, folder: &Path, needed: &mut Vec<Needed>) -> Option<Way> {
     let pattern = path(values, at, folder)?;
     let name = pattern.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let stars = |text: &str| text.matches('*').count();
@@ -286,10 +260,16 @@ fn file(values: &mut Values, at: &str, folder: &Path) -> Option<Way> {
     if ![".json", ".yaml", ".yml"].iter().any(|ending| name.ends_with(ending)) {
         values.problem(at, format!("expected a file name that ends in .json, .yaml or .yml, got {name:?}"));
     }
+    // Of a pattern only the folder is known to be needed.
+    let (path, need) = match stars(&name) {
+        0 => (pattern.clone(), Need::Targets),
+        _ => (pattern.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned(), Need::Folder),
+    };
+    needed.push(Needed { key: at.to_owned(), path, need });
     Some(Way::File { pattern })
 }
 
-fn kubernetes(values: &mut Values, at: &str, folder: &Path, own_namespace: &str) -> Option<KubernetesConfig> {
+fn kubernetes(values: &mut Values, at: &str, folder: &Path, own_namespace: &str, needed: &mut Vec<Needed>) -> Option<KubernetesConfig> {
     let key = |name: &str| format!("{at}.{name}");
     if !cfg!(feature = "kubernetes") {
         values.problem(at, "this program was built without the feature kubernetes; build it with --features kubernetes, or use dns or srv");
@@ -310,6 +290,10 @@ fn kubernetes(values: &mut Values, at: &str, folder: &Path, own_namespace: &str)
     };
     let own = |name: &str| Path::new(SERVICE_ACCOUNT).join(name);
     let (token, ca) = (path(values, &key("bearer_token_file"), folder), path(values, &key("ca_file"), folder));
+    // Those of the service account are where the exporter runs, and not where it is checked: only what is written is asked for.
+    for (name, path, need) in [("bearer_token_file", &token, Need::Token), ("ca_file", &ca, Need::Authorities)] {
+        needed.extend(path.clone().map(|path| Needed { key: key(name), path, need }));
+    }
     let api_server = values.text(&key("api_server")).unwrap_or_else(|| API_SERVER.to_owned());
     // The service account's token goes over no open line, such as that of `kubectl proxy`, unless it is written.
     let secure = api_server.to_ascii_lowercase().starts_with("https:");
@@ -324,46 +308,5 @@ fn kubernetes(values: &mut Values, at: &str, folder: &Path, own_namespace: &str)
         port: values.text(&key("port")),
         api_server: api_server.trim_end_matches('/').to_owned(),
         access: Arc::new(access),
-    })
-}
-
-fn access(values: &mut Values, at: &str, folder: &Path) -> Arc<AccessConfig> {
-    let key = |name: &str| format!("{at}.{name}");
-    let bearer_token_file = path(values, &key("bearer_token_file"), folder);
-    let basic_auth = if values.is_written(&key("basic_auth")) {
-        let username = values.text(&key("basic_auth.username"));
-        username.zip(path(values, &key("basic_auth.password_file"), folder))
-    } else {
-        None
-    };
-    if let Some((username, _)) = basic_auth.as_ref().filter(|(username, _)| username.contains([':', '\n', '\r'])) {
-        values.problem(&key("basic_auth.username"), format!("expected a name without a colon, got {username:?}"));
-    }
-    let pair = (path(values, &key("tls.cert_file"), folder), path(values, &key("tls.key_file"), folder));
-    if pair.0.is_some() != pair.1.is_some() {
-        values.problem(&key("tls"), "expected cert_file and key_file together, got one of them");
-    }
-    let headers = values.map(&key("headers"));
-    for name in headers.keys() {
-        // Those that carry credentials have keys of their own, the others are decided by the client.
-        let owned = ["authorization", "host", "accept", "accept-encoding", "connection", "content-length", "transfer-encoding"];
-        let token = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
-        if !token || owned.contains(&name.to_ascii_lowercase().as_str()) {
-            values.problem(&key("headers"), format!("expected a header that is free to be set, got {name:?}"));
-        }
-    }
-    if headers.values().any(|value| value.chars().any(char::is_control)) {
-        values.problem(&key("headers"), "expected values on one line, got one with a control character");
-    }
-    if bearer_token_file.is_some() && basic_auth.is_some() {
-        values.problem(&key("basic_auth"), "expected bearer_token_file or basic_auth, got both; keep one");
-    }
-    Arc::new(AccessConfig {
-        bearer_token_file,
-        basic_auth,
-        ca_file: path(values, &key("tls.ca_file"), folder),
-        client_certificate: pair.0.zip(pair.1),
-        insecure_skip_verify: values.switch(&key("tls.insecure_skip_verify")).unwrap_or_default(),
-        headers,
     })
 }

@@ -46,8 +46,8 @@ pub struct ModelSnapshot {
     pub engines: BTreeMap<PoolId, String>,
     /// Replicas that start and that end, of the pools whose discovery tells them. The ready ones are the plan's.
     pub replicas: BTreeMap<PoolId, Lifecycle>,
-    /// Lists of targets that could not be read again, in words.
-    pub stale_lists: Vec<String>,
+    /// What people should know beside the plan: lists of targets that could not be read again, a name that no target knows. Sentences.
+    pub remarks: Vec<String>,
 }
 
 /// One target in the last round.

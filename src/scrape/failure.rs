@@ -12,6 +12,9 @@ use super::report::Failure;
 use super::resolve::ResolveError;
 use crate::planner::input::FailureKind;
 
+/// How the TLS library calls a server's certificate that is its own authority. Its type is private to a crate of that library.
+const OWN_AUTHORITY: &str = "CaUsedAsEndEntity";
+
 /// A failure with its words.
 pub(super) fn failure(kind: FailureKind, message: impl Into<String>) -> Failure {
     Failure { kind, message: message.into() }
@@ -34,6 +37,13 @@ pub(super) fn without_response(error: &reqwest::Error, place: &str) -> Failure {
     }
     if error.is_timeout() || io_kind(error) == Some(io::ErrorKind::TimedOut) {
         return failure(FailureKind::Timeout, format!("no answer from {place}: {cause}"));
+    }
+    if cause.contains(OWN_AUTHORITY) {
+        let message = format!(
+            "the certificate of {place} is an authority's: it signed itself; give the server a certificate that an authority issued and name \
+             that authority in tls.ca_file, or write tls.insecure_skip_verify: true"
+        );
+        return failure(FailureKind::Connect, message);
     }
     if error.is_connect() {
         return failure(FailureKind::Connect, format!("cannot connect to {place}: {cause}"));

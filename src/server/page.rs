@@ -90,7 +90,7 @@ fn render_model(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Stri
     if plan.held {
         let _ = writeln!(html, "<p class=\"held\">Held: <b>{}</b>. {}</p>", Escaped(plan.reason), Escaped(plan.reason.meaning()));
     }
-    for sentence in &model.stale_lists {
+    for sentence in &model.remarks {
         let _ = writeln!(html, "<p class=\"held\">{}</p>", Escaped(sentence));
     }
     html.push_str(&pools(snapshot, model, now));

@@ -112,6 +112,11 @@ fn tls(name: &str) -> PathBuf {
 
 /// A server that speaks TLS and answers every request with the page; with `clients` it wants a certificate of that authority.
 fn secure_server(clients: bool) -> SocketAddr {
+    secure_server_as("server", clients)
+}
+
+/// The same, with the certificate and key of that name.
+fn secure_server_as(name: &str, clients: bool) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates = || CertificateDer::pem_file_iter(tls("authority.pem")).unwrap().map(Result::unwrap);
     let mut authorities = rustls::RootCertStore::empty();
@@ -123,8 +128,8 @@ fn secure_server(clients: bool) -> SocketAddr {
     } else {
         builder.with_no_client_auth()
     };
-    let chain: Vec<_> = CertificateDer::pem_file_iter(tls("server.pem")).unwrap().map(Result::unwrap).collect();
-    let config = Arc::new(builder.with_single_cert(chain, PrivateKeyDer::from_pem_file(tls("server.key")).unwrap()).unwrap());
+    let chain: Vec<_> = CertificateDer::pem_file_iter(tls(&format!("{name}.pem"))).unwrap().map(Result::unwrap).collect();
+    let config = Arc::new(builder.with_single_cert(chain, PrivateKeyDer::from_pem_file(tls(&format!("{name}.key"))).unwrap()).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -166,6 +171,18 @@ async fn certificates_are_checked_by_the_written_authority_or_by_nobody_on_reque
     let (kind, message) = refused(&scrape(&scraper, &url, &with("server.key")).await);
     assert_eq!(kind, Some(FailureKind::Connect));
     assert!(message.starts_with("tls.ca_file: expected certificates") && !message.contains("PRIVATE"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_issued_itself_is_told_with_what_to_do() {
+    let url = format!("https://{}/metrics", secure_server_as("own", false));
+    let scraper = scraper();
+    let trusting = AccessConfig { ca_file: Some(tls("own.pem")), ..AccessConfig::default() };
+    let (kind, message) = refused(&scrape(&scraper, &url, &trusting).await);
+    assert_eq!(kind, Some(FailureKind::Connect));
+    assert!(message.contains("signed itself") && message.contains("tls.ca_file") && message.contains("insecure_skip_verify"), "{message}");
+    let careless = AccessConfig { insecure_skip_verify: true, ..AccessConfig::default() };
+    assert!(scrape(&scraper, &url, &careless).await.outcome.is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -252,6 +252,14 @@ async fn a_server_of_lists_is_asked_and_its_failures_keep_the_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_too_long_names_the_key_that_leads_to_it() {
+    let server = FakeServer::start(json(&" ".repeat((16 << 20) + 1))).await;
+    let finder = Finder::of(Way::Http { url: server.url() }).await;
+    let problem = finder.problem().await;
+    assert!(problem.contains("exceeds 16777216 bytes") && problem.contains("http_sd") && !problem.contains("body_limit"), "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_that_stays_keeps_its_list_when_others_come_and_go() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.json");

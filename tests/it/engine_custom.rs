@@ -86,7 +86,8 @@ fn a_custom_dialect_reads_what_the_engine_itself_reads() {
 #[test]
 fn repeated_ranks_of_a_custom_dialect_are_read_once() {
     let engine = "    engine: custom\n    custom: { model_label: model, repeated_labels: [tp], metrics: [{ role: running, name: busy }, \
-                  { role: finished, name: done }, { role: ready_decode, name: fleet }] }\n";
+                  { role: finished, name: done }, { role: ready_decode, name: fleet }, { role: ttft, name: t }, { role: itl, name: i }, \
+                  { role: prompt_tokens, name: p }, { role: output_tokens, name: o }] }\n";
     let page = "busy{model=\"m\",tp=\"1\"} 9\nbusy{model=\"m\",tp=\"0\"} 3\nbusy{model=\"m\",tp=\"0\",dp=\"1\"} 4\ndone_total{tp=\"0\"} 5\nfleet 2\n";
     let reading = lower(page.as_bytes(), None, Some(dialect(engine)), false).unwrap().reading;
     let sample = reading.of_model(&ModelId::from("m"));

@@ -4,7 +4,7 @@
 //! difference), and, where the workload behind two pages is known, what it did between them (`truth.json`, written by nobody but the workload).
 //! A new engine needs a folder and nothing here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -122,6 +122,68 @@ fn every_page_is_read_into_the_roles_that_stand_beside_it() {
             assert_eq!(page, &expected[name], "{}: {name}", engine.name);
         }
     }
+}
+
+const TABLE_HEAD: &str = "\
+# Which engine gives which measurement
+
+This page is made from the recorded pages in `tests/fixtures/engines`; do not edit it. `UPDATE_REFERENCES=1 cargo test --test it engine_pages`
+writes it anew.
+
+- `yes`: on every recorded page of the engine. `3 of 4`: on so many of them: it depends on the version, on settings, or on which of its servers was
+  asked; some pages are excerpts or of servers without load.
+- `fleet`: only as a view of the servers behind a router, which is not the target's own.
+- Behind `itl` stands what one observation of it is: the mean of a request, a token, an output event, or a whole request's duration over its tokens, which is no ITL.
+
+What none of a pool's targets gives is named by `inference_planner_target_missing_roles` and on the status page; the files of this folder say what such a server cannot know.
+
+";
+
+/// What the pages of an engine have of a role, in a word or two.
+fn cell(role: &str, pages: &BTreeMap<String, Expected>) -> String {
+    let having: Vec<&Expected> = pages.values().filter(|page| !page.missing.iter().any(|missing| missing == role)).collect();
+    let models = || having.iter().flat_map(|page| page.models.values());
+    let gauge = Gauge::ALL.into_iter().find(|gauge| gauge.as_str() == role);
+    let of_fleet = gauge.is_some_and(|gauge| {
+        models().any(|model| model.fleet.contains_key(&gauge)) && !models().any(|model| model.gauges.contains_key(&gauge))
+    });
+    let mut text = match having.len() {
+        0 => return String::new(),
+        all if all == pages.len() => "yes".to_owned(),
+        some => format!("{some} of {}", pages.len()),
+    };
+    if of_fleet {
+        text += ", fleet";
+    }
+    if role == Signal::Itl.as_str() {
+        let bases: BTreeSet<&str> =
+            models().filter(|model| model.signals.contains_key(&Signal::Itl)).map(|model| model.itl_basis.as_str()).collect();
+        text += &format!(", {}", bases.into_iter().collect::<Vec<_>>().join(" or "));
+    }
+    text
+}
+
+#[test]
+fn the_table_of_what_engines_give_is_up_to_date() {
+    let roles = Reading::new(BTreeMap::new()).missing;
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let mut table = TABLE_HEAD.to_owned();
+    table += &row(std::iter::once("engine".to_owned()).chain(roles.iter().map(|role| format!("`{role}`"))).collect());
+    table += &row(vec!["---".to_owned(); roles.len() + 1]);
+    for engine in ENGINES {
+        let text = std::fs::read_to_string(folder(engine.name).join("expected.json")).unwrap();
+        let pages: BTreeMap<String, Expected> = serde_json::from_str(&text).unwrap();
+        table += &row(std::iter::once(format!("[{0}]({0}.rs)", engine.name)).chain(roles.iter().map(|role| cell(role, &pages))).collect());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/engines/README.md");
+    if std::env::var_os("UPDATE_REFERENCES").is_some() {
+        std::fs::write(&path, &table).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == table,
+        "src/engines/README.md is out of date; rewrite it with UPDATE_REFERENCES=1 cargo test --test it engine_pages"
+    );
 }
 
 #[test]

@@ -209,7 +209,7 @@ pub mod fixture {
             plan: Arc::new(plan(name, pools)),
             engines: pools.iter().map(|&pool| (pool.into(), "infera".to_owned())).collect(),
             replicas: BTreeMap::new(),
-            stale_lists: Vec::new(),
+            remarks: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod access;
 mod backtest_cli;
 mod config;
+mod config_files;
 mod demo;
 mod discovery;
 mod engine_custom;

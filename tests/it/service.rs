@@ -6,6 +6,7 @@
 mod churn;
 mod faults;
 mod kill_switch;
+mod naming;
 mod process;
 mod reload;
 mod restart;

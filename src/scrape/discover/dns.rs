@@ -47,7 +47,7 @@ impl Dns {
             address: SocketAddr::new(address, self.port).to_string(),
             labels: BTreeMap::from([("__meta_dns_name".to_owned(), self.host.clone())]),
         });
-        sieve.sift(found).map(Looked::from)
+        sieve.sift(found)
     }
 
     async fn ask_system(&self) -> Result<Vec<IpAddr>, String> {
@@ -108,7 +108,7 @@ impl Srv {
             }
             _ => None,
         });
-        sieve.sift(found).map(Looked::from)
+        sieve.sift(found)
     }
 }
 

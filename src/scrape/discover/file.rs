@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::sieve::{Found, Group, MOST_TARGETS, Sieve, places};
+use super::sieve::{Found, Group, MOST_TARGETS, Sieve, places, twin};
 use super::{LARGEST_LIST, Looked};
 use crate::config::TargetConfig;
 use crate::scrape::access::{Mark, small};
@@ -34,6 +34,7 @@ struct Known {
     mark: Option<Mark>,
     targets: Vec<TargetConfig>,
     problem: Option<String>,
+    note: Option<String>,
 }
 
 impl Files {
@@ -56,13 +57,17 @@ fn look(pattern: &Path, known: &mut BTreeMap<PathBuf, Known>, sieve: &Sieve) -> 
     for file in files {
         refresh(&file, known.entry(file.clone()).or_default(), sieve);
     }
-    let targets: BTreeMap<&TargetId, &TargetConfig> =
-        known.values().flat_map(|file| &file.targets).map(|target| (&target.target, target)).collect();
+    let mut note = known.values().find_map(|file| file.note.clone());
+    let mut targets: BTreeMap<&TargetId, &TargetConfig> = BTreeMap::new();
+    for target in known.values().flat_map(|file| &file.targets) {
+        let twin = twin(targets.entry(&target.target).or_insert(target), target);
+        note = note.or(twin);
+    }
     if targets.len() > MOST_TARGETS {
         return Err(format!("expected at most {MOST_TARGETS} targets in all files of {}, got {}", pattern.display(), targets.len()));
     }
     let problem = known.iter().find_map(|(file, known)| Some(format!("{}: {}", file.display(), known.problem.as_ref()?)));
-    Ok(Looked { targets: targets.into_values().cloned().collect(), replicas: None, problem })
+    Ok(Looked { targets: targets.into_values().cloned().collect(), replicas: None, problem, note })
 }
 
 fn refresh(file: &Path, known: &mut Known, sieve: &Sieve) {
@@ -85,9 +90,11 @@ fn refresh(file: &Path, known: &mut Known, sieve: &Sieve) {
         Ok((mark, sieve.sift(places(groups).map(|place| with_file(place, file)))?))
     })();
     match result {
-        Ok((mark, targets)) => *known = Known { mark: Some(mark), targets, problem: None },
+        Ok((mark, Looked { targets, note, .. })) => *known = Known { mark: Some(mark), targets, problem: None, note },
         // Without a mark it is read again at the next look.
-        Err(problem) => *known = Known { mark: None, problem: Some(problem), targets: std::mem::take(&mut known.targets) },
+        Err(problem) => {
+            *known = Known { mark: None, problem: Some(problem), targets: std::mem::take(&mut known.targets), note: known.note.take() };
+        }
     }
 }
 

@@ -32,6 +32,9 @@ pub(super) struct Pods {
     tools: Arc<Tools>,
 }
 
+/// What helps where the API's answer is too long.
+const NARROWER: &str = "the pods of a narrower kubernetes.selector, or of a kubernetes.service";
+
 impl Pods {
     pub(super) fn new(config: KubernetesConfig, tools: Arc<Tools>) -> Self {
         Self { config, tools }
@@ -57,15 +60,14 @@ impl Pods {
         known.retain(|replica| sieve.takes(&replica.found));
         let replicas = Lifecycle { complete, ..lifecycle(&known) };
         let ready = known.into_iter().filter(|replica| replica.state == State::Ready);
-        let targets = sieve.sift(ready.map(|replica| replica.found))?;
-        Ok(Looked { targets, replicas: Some(replicas), problem: None })
+        Ok(Looked { replicas: Some(replicas), ..sieve.sift(ready.map(|replica| replica.found))? })
     }
 
     async fn list<T: for<'a> Deserialize<'a>>(&self, path: &str, selector: &str) -> Result<List<T>, String> {
         let base = format!("{}/{path}", self.config.api_server);
         let url = Url::parse_with_params(&base, [("labelSelector", selector), ("resourceVersion", "0")]);
         let url = url.map_err(|error| format!("the API server's URL cannot be used: {error}"))?;
-        let bytes = fetch(&self.tools, url.as_str(), &self.config.access, &HeaderMap::new()).await.map_err(|message| {
+        let bytes = fetch(&self.tools, url.as_str(), &self.config.access, &HeaderMap::new(), NARROWER).await.map_err(|message| {
             let missing = format!("; the service account needs the right to list {}", path.rsplit('/').next().unwrap_or_default());
             let hint = if message.starts_with("status 403") || message.starts_with("status 401") { missing.as_str() } else { "" };
             format!("{message}{hint}")

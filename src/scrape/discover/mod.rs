@@ -48,6 +48,8 @@ pub struct Listing {
     pub replicas: Option<Lifecycle>,
     /// Why the last look did not succeed, or not wholly; `None` if it did. Holds no secret.
     pub problem: Option<String>,
+    /// What the last look left out, though it succeeded. Holds no secret.
+    pub note: Option<String>,
     /// Whether there has been a look at all.
     pub looked: bool,
     /// Looks that succeeded since the search began.
@@ -70,6 +72,8 @@ pub(super) struct Looked {
     replicas: Option<Lifecycle>,
     /// What part of it is older than this look, and why.
     problem: Option<String>,
+    /// What was left out of it and is no fault of the look.
+    note: Option<String>,
 }
 
 impl From<Vec<TargetConfig>> for Looked {
@@ -207,6 +211,7 @@ pub(super) fn after(before: &Listing, looked: Result<Looked, String>) -> Listing
             listing.targets = looked.targets;
             listing.replicas = looked.replicas;
             listing.problem = looked.problem;
+            listing.note = looked.note;
         }
         Err(problem) => listing.problem = Some(problem),
     }
@@ -225,6 +230,9 @@ fn tell(way: &Way, before: &Listing, after: &Listing) {
             Some(problem) => tracing::warn!(source, targets = after.targets.len(), "the last list of targets stays in use: {problem}"),
             None => tracing::info!(source, targets = after.targets.len(), "the list of targets is up to date again"),
         }
+    }
+    if let Some(note) = after.note.as_ref().filter(|_| after.note != before.note) {
+        tracing::warn!(source, "{note}");
     }
     if after.targets != before.targets {
         let known = |list: &[TargetConfig]| list.iter().map(|target| target.target.clone()).collect::<BTreeSet<_>>();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use regex_lite::Regex;
 use serde::Deserialize;
 
+use super::Looked;
 use crate::config::{DiscoveryConfig, TargetConfig, found_target, whole};
 use crate::units::TargetId;
 
@@ -55,8 +56,9 @@ impl Sieve {
 
     /// The targets among the places, sorted by name, each once. One that cannot be read refuses all: a list that is half right is not a
     /// smaller fleet.
-    pub(super) fn sift(&self, found: impl IntoIterator<Item = Found>) -> Result<Vec<TargetConfig>, String> {
+    pub(super) fn sift(&self, found: impl IntoIterator<Item = Found>) -> Result<Looked, String> {
         let mut targets: BTreeMap<TargetId, TargetConfig> = BTreeMap::new();
+        let mut note = None;
         for Found { address, mut labels } in found {
             // The place's own address wins over one that its group claims, as in Prometheus.
             labels.insert("__address__".to_owned(), address);
@@ -70,12 +72,14 @@ impl Sieve {
                 return Err("a target has a __scheme__ or __metrics_path__ that is none; expected http or https, and /PATH".to_owned());
             }
             let target = found_target(&scheme, &labels["__address__"], &path)?;
-            targets.entry(target.target.clone()).or_insert(target);
+            if let Some(twin) = twin(targets.entry(target.target.clone()).or_insert_with(|| target.clone()), &target) {
+                note.get_or_insert(twin);
+            }
             if targets.len() > MOST_TARGETS {
                 return Err(format!("expected at most {MOST_TARGETS} targets, got more"));
             }
         }
-        Ok(targets.into_values().collect())
+        Ok(Looked { note, ..Looked::from(targets.into_values().collect::<Vec<_>>()) })
     }
 
     /// Whether a place is kept and not dropped, whatever page of it is a target.
@@ -91,6 +95,17 @@ impl Sieve {
         let matches = |(label, pattern): &(String, Regex)| pattern.is_match(labels.get(label).map_or("", String::as_str));
         self.keep.iter().all(matches) && !self.drop.iter().any(matches)
     }
+}
+
+/// What is told where two places have one name and are not the same page: the first is asked. A query may be a token and is no part of a name.
+pub(super) fn twin(first: &TargetConfig, other: &TargetConfig) -> Option<String> {
+    let differ = || {
+        format!(
+            "target {} was found twice, with another query or scheme; only the first is asked: targets are told apart by host, port and path",
+            first.target
+        )
+    };
+    (first.url != other.url).then(differ)
 }
 
 #[cfg(test)]
@@ -115,8 +130,8 @@ mod tests {
         Found { address: address.to_owned(), labels }
     }
 
-    fn urls(targets: Result<Vec<TargetConfig>, String>) -> Vec<String> {
-        targets.unwrap().into_iter().map(|target| target.url).collect()
+    fn urls(looked: Result<Looked, String>) -> Vec<String> {
+        looked.unwrap().targets.into_iter().map(|target| target.url).collect()
     }
 
     #[test]
@@ -125,6 +140,19 @@ mod tests {
         let places = [found("b:1", &[]), found("a:1", &labels), found("b:1", &[("zone", "z")]), found("[::1]:9", &[])];
         let expected = ["http://[::1]:9/metrics", "https://a:1/prometheus/metrics", "http://b:1/metrics"];
         assert_eq!(urls(sieve(&[], &[]).sift(places)), expected);
+    }
+
+    #[test]
+    fn targets_that_differ_in_their_query_only_are_told_without_it() {
+        let page = |query: &str| format!("/metrics?token={query}");
+        let (first, second) = (page("hunter2"), page("hunter3"));
+        let place = |path: &str| found("a:1", &[("__metrics_path__", path)]);
+        let looked = sieve(&[], &[]).sift([place(&first), place(&second), place(&first)]).unwrap();
+        assert_eq!(looked.targets.len(), 1);
+        assert!(looked.targets[0].url.ends_with("hunter2"));
+        let note = looked.note.unwrap();
+        assert!(note.contains("target a:1/metrics was found twice") && !note.contains("hunter"), "{note}");
+        assert_eq!(sieve(&[], &[]).sift([place(&first), place(&first)]).unwrap().note, None);
     }
 
     #[test]

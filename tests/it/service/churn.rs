@@ -14,9 +14,9 @@ fn config(targets: &str) -> String {
         "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 200ms, timeout: 200ms }}\nmodels:\n  - name: m\n    \
          slo: {{ ttft: 500ms, itl: 50ms }}\n    \
          planner: {{ preset: infera, profile: profile.json, adjustment_interval: 2s, hold_for: 60s }}\n    \
-         traffic:\n      targets: {{ {targets}, refresh_interval: 100ms }}\n    pools:\n      \
+         traffic:\n      targets: {{ {targets}, refresh_interval: 1s }}\n    pools:\n      \
          - {{ name: m-prefill, role: prefill, max_replicas: 16 }}\n      \
-         - {{ name: m-decode, role: decode, max_replicas: 16, targets: {{ {targets}, refresh_interval: 100ms }} }}\n"
+         - {{ name: m-decode, role: decode, max_replicas: 16, targets: {{ {targets}, refresh_interval: 1s }} }}\n"
     )
 }
 
