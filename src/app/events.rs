@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::quiet::Notice;
 use crate::export::snapshot::TargetStatus;
 use crate::planner::lint::Violation;
-use crate::planner::plan::{LoopDecision, Plan, PoolPlan, Reason};
+use crate::planner::plan::{LoopDecision, Missing, Plan, PoolPlan, Reason};
 use crate::units::{ModelId, PoolId, Replicas, TargetId};
 
 /// A change that the log tells people about.
@@ -99,13 +99,14 @@ pub(super) fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event>
         }
     }
     if before.reason != after.reason {
-        let missing: BTreeSet<String> = after.pools.iter().flat_map(|pool| &pool.missing).map(ToString::to_string).collect();
-        let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
+        // Pools often miss the same.
+        let missing: BTreeSet<String> = after.pools.iter().flat_map(|pool| &pool.missing).map(Missing::sentence).collect();
+        let missing = missing.into_iter().collect::<Vec<_>>().join(" ");
         events.push(Event::Verdict { model: after.model.clone(), before: before.reason, after: after.reason, missing });
     }
     events.extend(after.pools.iter().filter_map(|pool| {
         let (old, new) = (own_hold(before, before.pool(&pool.pool)?), own_hold(after, pool));
-        let words = |pool: &PoolPlan| pool.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let words = |pool: &PoolPlan| pool.missing.iter().map(Missing::sentence).collect::<Vec<_>>().join(" ");
         // Whose page lacks it may be another target in every round.
         let what = |pool: &PoolPlan| pool.missing.iter().map(|missing| missing.what).collect::<Vec<_>>();
         let misses_else = new.is_some() && before.pool(&pool.pool).map(what) != Some(what(pool));
@@ -144,7 +145,7 @@ mod tests {
     use crate::planner::hold;
     use crate::planner::input::*;
     use crate::planner::memory::Memory;
-    use crate::planner::plan::{Capability, Missing};
+    use crate::planner::plan::Capability;
     use crate::units::{Moment, Positive, Role};
 
     /// A plan of two pools that are computed.
@@ -194,15 +195,17 @@ mod tests {
     #[test]
     fn a_pool_that_is_held_alone_is_told_when_that_begins_changes_and_ends() {
         let lacking = |target| held(Reason::MissingCapability, &[(Capability::QueuedPrompts, target)]);
-        let event =
-            |before, after, missing: &str| vec![Event::Pool { pool: PoolId::from("p"), before, after, missing: missing.to_owned() }];
+        let words = |what: Capability| format!("{what} at a:1: {}", what.meaning());
+        let event = |before, after, missing: Option<Capability>| {
+            vec![Event::Pool { pool: PoolId::from("p"), before, after, missing: missing.map(words).unwrap_or_default() }]
+        };
         let lost = Some(Reason::MissingCapability);
-        assert_eq!(changes(&plan(), &lacking("a:1"), "1"), event(None, lost, "queued_prompts at a:1"));
+        assert_eq!(changes(&plan(), &lacking("a:1"), "1"), event(None, lost, Some(Capability::QueuedPrompts)));
         assert_eq!(changes(&lacking("a:1"), &lacking("b:1"), "2"), [], "another target lacks the same");
         let context = held(Reason::MissingCapability, &[(Capability::ContextLength, "a:1")]);
-        assert_eq!(changes(&lacking("a:1"), &context, "3"), event(lost, lost, "context_length at a:1"));
-        assert_eq!(changes(&context, &held(Reason::NoTargets, &[]), "4"), event(lost, Some(Reason::NoTargets), ""));
-        assert_eq!(changes(&held(Reason::NoTargets, &[]), &plan(), "5"), event(Some(Reason::NoTargets), None, ""));
+        assert_eq!(changes(&lacking("a:1"), &context, "3"), event(lost, lost, Some(Capability::ContextLength)));
+        assert_eq!(changes(&context, &held(Reason::NoTargets, &[]), "4"), event(lost, Some(Reason::NoTargets), None));
+        assert_eq!(changes(&held(Reason::NoTargets, &[]), &plan(), "5"), event(Some(Reason::NoTargets), None, None));
         assert_eq!(changes(&plan(), &plan(), "6"), []);
     }
 
@@ -211,7 +214,7 @@ mod tests {
         let mut whole = held(Reason::MissingCapability, &[(Capability::KvUsage, "a:1")]);
         (whole.reason, whole.held) = (Reason::MissingCapability, true);
         (whole.pools[1].reason, whole.pools[1].held) = (Reason::MissingCapability, true);
-        let missing = "kv_usage at a:1".to_owned();
+        let missing = format!("kv_usage at a:1: {}", Capability::KvUsage.meaning());
         let verdict = Event::Verdict { model: ModelId::from("m"), before: Reason::None, after: Reason::MissingCapability, missing };
         assert_eq!(changes(&plan(), &whole, "1"), [verdict]);
     }

@@ -26,6 +26,7 @@ mod sample;
 mod slow;
 pub mod startup;
 mod sum;
+mod trace;
 pub mod window;
 
 use std::collections::BTreeMap;

@@ -116,7 +116,9 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     memory.growth.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     for pool in &policy.pools {
         let ready = current_replicas(pool, memory, input);
-        let planned = memory.pools.get(&pool.pool).and_then(|known| known.published.map(|published| published.replicas));
+        // A count of pods that was published before the first decision is nobody's wish: no clock starts at it.
+        let wished = memory.pools.get(&pool.pool).filter(|known| known.planned.is_some() || !known.baseline);
+        let planned = wished.and_then(|known| known.published.map(|published| published.replicas));
         let told = lifecycle(pool, input);
         // A router's count and an orchestrator's are two views of a fleet, and are never mixed.
         let counted_there = match pool.replicas_from {

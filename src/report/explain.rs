@@ -337,7 +337,7 @@ fn formula(inputs: &LoadInputs) -> String {
 
 /// What a decision was missing for a pool, a sentence each.
 pub(super) fn lacks(pool: &PoolPlan) -> Vec<String> {
-    pool.missing.iter().map(|missing| format!("Missing {missing}. {}", missing.what.meaning())).collect()
+    pool.missing.iter().map(|missing| format!("Missing {}", missing.sentence())).collect()
 }
 
 fn steps(pool: &PoolPlan) -> String {

@@ -16,6 +16,7 @@ use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::plan;
 use inference_planner_exporter::planner::plan::{Capability, Missing, Plan, Reason};
 use inference_planner_exporter::planner::propose::threshold::Target;
+use inference_planner_exporter::report::{self, explain};
 use inference_planner_exporter::units::*;
 
 /// A wall clock that is a multiple of 15 s.
@@ -436,6 +437,11 @@ fn sglang_servers_of_a_pair_given_as_urls_alone_are_held_with_what_to_write() {
     let plan = planned(vec![urls(1), urls(2)], &by_load(&[("m-agg", Role::Aggregated)], ReplicasFrom::Observed));
     let missing = Missing { what: Capability::SeparatePools, target: Some(TargetId::from("d:30000/metrics")) };
     assert_eq!((plan.reason, &plan.pools[0].missing), (Reason::MissingCapability, &vec![missing]));
+    let policy = by_load(&[("m-agg", Role::Aggregated)], ReplicasFrom::Observed);
+    for told in [explain::decision(&plan, &policy), report::text::plan(&plan), report::plans::model(&plan).to_string()] {
+        assert!(told.contains("separate_pools") && told.contains("write a pool of role prefill and one of role decode"), "{told}");
+        assert!(told.contains("d:30000/metrics"), "{told}");
+    }
     // As the hold says.
     let source = |pool: &str, target, sample| (SourceId::Pool(PoolId::from(pool)), vec![(target, sample)]);
     let apart = |scrape| {
@@ -443,7 +449,15 @@ fn sglang_servers_of_a_pair_given_as_urls_alone_are_held_with_what_to_write() {
         vec![source("m-prefill", "p:30000/metrics", prefill), source("m-decode", "d:30000/metrics", decode)]
     };
     let pools = [("m-prefill", Role::Prefill), ("m-decode", Role::Decode)];
-    let plan = planned(vec![apart(1), apart(2)], &by_load(&pools, ReplicasFrom::Targets));
+    let policy = by_load(&pools, ReplicasFrom::Targets);
+    let plan = planned(vec![apart(1), apart(2)], &policy);
+    // A reader finds the numbers behind each load.
+    let told = report::plans::model(&plan);
+    let inputs = &told["pools"][1]["load"]["inputs"];
+    assert!(inputs["kv_usage"] == 0.12 && inputs["waiting"] == 3.0 && inputs["kv_capacity_tokens"] == 131_072.0, "{inputs}");
+    let html = explain::decision(&plan, &policy);
+    let formula = "kv_usage + waiting * (input_tokens + output_tokens / 2) / kv_capacity_tokens (kv_usage 0.12, waiting 3, input_tokens";
+    assert!(html.contains(formula) && html.contains("waiting * input_tokens / context_length (waiting"), "{html}");
     assert!(plan.pools.iter().all(|pool| pool.reason == Reason::None && pool.missing.is_empty()), "{:?}", plan.pools);
     let one_that_does_both = sample("sglang", "sglang-0.5.23-scrape2", model);
     assert_eq!(one_that_does_both.role, None);

@@ -135,6 +135,7 @@ fn before_the_first_decision_the_pods_that_were_there_first_are_published_and_no
     assert!(first.pools[1].held);
     let later = slow_round(&mut world, 5.0, &router, pods(1, 0, 0));
     assert_eq!(counts(&later), [None, Some(5)]);
+    assert!(world.memory.growth[&PoolId::from("m-decode")].awaited_since.is_none(), "nobody wished for five");
     for at in 2..=36_u32 {
         router.serve(Served::typical(BUSY * 5.0));
         let plan = slow_round(&mut world, f64::from(at) * 5.0, &router, pods(5, 0, 0));
