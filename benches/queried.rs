@@ -214,7 +214,7 @@ fn main() {
     let folder = std::env::temp_dir().join(format!("inference-planner-queried-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("make a temporary folder");
     let config = format!(
-        "server: {{ listen: \"{addr}\" }}\nscrape: {{ interval: {INTERVAL}s, timeout: {INTERVAL}s, bytes_in_flight: 512MiB }}\nmax_target_series: 1000000\nmodels:\n  \
+        "server: {{ listen: \"{addr}\" }}\nscrape: {{ interval: {INTERVAL}s, timeout: {INTERVAL}s }}\nmax_target_series: 1000000\nmodels:\n  \
          - name: {MODEL}\n    engine: vllm\n    planner: {{ preset: dynamo }}\n    pools:\n      \
          - {{ name: bench, role: aggregated, max_replicas: 100000, targets: {{ prometheus: {{ url: \"{url}\", selector: '{{job=\"vllm\"}}' }} }} }}\n"
     );
