@@ -1,4 +1,4 @@
-//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through preset infera and all baselines.
+//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through presets infera and wva and all baselines.
 //!
 //! `cargo bench --bench policies -- [FILE@SCALE ...]` prints a table for each trace: joint attainment, GPU hours and their ratio to the
 //! clairvoyant plan, scale events and reversals an hour of both pools together, and the time in violation. Of five seeds the worst value of
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/config.yaml");
+const LEARNING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/wva.yaml");
 const STARTUP: &str = "100s";
 const WARM_UP: &str = "15m";
 
@@ -76,14 +77,30 @@ fn main() {
         print(name, scale, &rows);
         overview += &brief(name, scale, &rows);
     }
-    println!("\n| traffic | preset infera | HPA queue 5 | tuned HPA | KPA 70 % | tuned KPA | best static | clairvoyant | late |");
-    println!("|---|---|---|---|---|---|---|---|---|\n{overview}");
+    println!(
+        "\n| traffic | preset infera | preset wva | HPA queue 5 | tuned HPA | KPA 70 % | tuned KPA | best static | clairvoyant | late |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|\n{overview}");
 }
 
 /// All policies on one trace.
 fn play(trace: &str, scale: &str, seed: u64) -> Vec<Row> {
     let seed = seed.to_string();
-    let arguments = ["backtest", "--config", CONFIG, "--trace", trace, "--scale", scale, "--startup", STARTUP, "--warm-up", WARM_UP];
+    let arguments = [
+        "backtest",
+        "--config",
+        CONFIG,
+        "--config",
+        LEARNING,
+        "--trace",
+        trace,
+        "--scale",
+        scale,
+        "--startup",
+        STARTUP,
+        "--warm-up",
+        WARM_UP,
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_inference-planner-exporter"));
     let output = command.args(arguments).args(["--seed", &seed, "--baselines", "--format", "json"]).output().expect("run the program");
     assert!(output.status.success(), "{trace}: {}", String::from_utf8_lossy(&output.stderr));
@@ -109,7 +126,7 @@ fn row(outcome: &Value, best: Option<f64>) -> Row {
         let roles = outcome["roles"].as_object().expect("roles").values();
         roles.flat_map(|role| names.iter().map(|name| role[name].as_f64().expect("a count"))).sum::<f64>() / hours
     };
-    let policy = outcome["policy"].as_str().expect("a name").replace(CONFIG, "preset infera");
+    let policy = outcome["policy"].as_str().expect("a name").replace(CONFIG, "preset infera").replace(LEARNING, "preset wva");
     Row {
         policy,
         attainment: number("attainment"),

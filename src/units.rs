@@ -82,6 +82,10 @@ quantity! {
     RequestsPerSecond
 }
 quantity! {
+    /// Seconds that one token costs.
+    SecondsPerToken
+}
+quantity! {
     /// A dimensionless quotient, 1 where both sides agree.
     Ratio
 }
@@ -102,6 +106,9 @@ impl From<Duration> for Seconds {
 pub struct Positive(f64);
 
 impl Positive {
+    /// One.
+    pub const ONE: Self = Self(1.0);
+
     /// `None` unless `value` is finite and above zero.
     pub fn new(value: f64) -> Option<Self> {
         (value.is_finite() && value > 0.0).then_some(Self(value))

@@ -154,6 +154,8 @@ mod tests {
             pool: PoolId::from(name),
             role,
             gpus_per_replica: None,
+            cost: None,
+            accelerator: None,
             limits: Limits::new(Replicas(1), Replicas(8)).unwrap(),
             replicas_from: ReplicasFrom::Targets,
             targets_per_replica: NonZeroU32::MIN,

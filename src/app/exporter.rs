@@ -288,7 +288,8 @@ impl Exporter {
         if self.models.iter().any(|state| state.origin == origin && !state.stand_in) {
             let leaving = self.models.extract_if(.., |state| state.origin == origin && state.stand_in);
             // What a former process published under its name waits on for the model that really has it.
-            let published = leaving.filter(|state| state.memory.pools.values().any(|pool| pool.published.is_some()));
+            let published =
+                leaving.filter(|state| state.memory.pools.values().any(|pool| pool.published.is_some() || pool.learning.is_some()));
             self.restored.extend(published.map(|state| (state.key, state.memory.pools)));
         } else if !self.models.iter().any(|state| state.origin == origin) {
             let name = ModelId::from(UNNAMED_MODEL);

@@ -107,7 +107,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let mut discovery = Discovery::new(&config.scrape).context("make the searches for targets")?;
     discovery.adopt(fleet::searches(&config));
     let now = clock.now();
-    let (keeper, restored) = Keeper::open(config.state_file.clone(), now);
+    let (keeper, restored) = Keeper::open(&config, now);
     let exporter = Exporter::new(Arc::clone(&config), restored, now);
     let snapshot = Arc::new(ArcSwap::from_pointee(exporter.snapshot(now)));
 

@@ -1,7 +1,6 @@
 //! What is kept for the next start, and what of it is used again? Between the exporter's memory and the state file.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,14 +8,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::exporter::{Exporter, StateKey};
+use crate::config::Config;
+use crate::planner::input::CapacityModel;
 use crate::planner::memory::PoolMemory;
 use crate::state::{Loaded, SaveError, StateFile};
 use crate::units::{ModelId, Moment, PoolId};
 
+/// How long what was learned is kept at least, also for pools that nobody plans now. Where less is allowed, the planner drops the rest.
+const LEARNED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// Renewed timestamps alone, and what could not be written, are written this often; every other change at once.
 const RENEWAL: Duration = Duration::from_secs(30);
 
-/// The content of the state file. Fields are added, never given a new meaning; learned parameters will stand beside `pools`.
+/// The content of the state file. Fields are added, never given a new meaning; what was learned of a pool's replicas stands in its memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// By model.
@@ -54,9 +58,9 @@ struct Writing {
 
 impl Keeper {
     /// Opens the state file, if one is configured, and reads what a former process left.
-    pub fn open(path: Option<PathBuf>, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
+    pub fn open(config: &Config, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
         let mut restored = BTreeMap::new();
-        let file = path.map(|path| {
+        let file = config.state_file.clone().map(|path| {
             let file = StateFile::open(&path);
             let path = path.display();
             match file.claim() {
@@ -69,7 +73,7 @@ impl Keeper {
             match file.load::<Kept>() {
                 Loaded::Nothing => tracing::info!(%path, "no state yet"),
                 Loaded::Ignored(problem) => tracing::warn!(%path, "state ignored: {problem}"),
-                Loaded::State(saved) => restored = usable(saved, now),
+                Loaded::State(saved) => restored = usable(saved, learned_for(config), now),
             }
             file
         });
@@ -131,16 +135,34 @@ fn without_times(kept: &Kept) -> Kept {
     kept
 }
 
-/// The part that a new process may build on. A recommendation that has expired says nothing of the fleet of today; a frozen one never expires.
-fn usable(kept: Kept, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
+/// The longest that any model allows.
+fn learned_for(config: &Config) -> Duration {
+    let allowed = config.models.iter().filter_map(|model| match &model.policy.capacity {
+        CapacityModel::Queueing(queueing) => Some(queueing.learned_for),
+        CapacityModel::Envelope(_) | CapacityModel::Unknown => None,
+    });
+    allowed.fold(LEARNED_FOR, Duration::max)
+}
+
+/// The part that a new process may build on. A recommendation that has expired says nothing of the fleet of today; a frozen one never expires,
+/// and what replicas can do is true for longer than what was needed of them.
+fn usable(kept: Kept, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
     let mut restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> = BTreeMap::new();
     for model in kept.models {
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
         for (pool, mut memory) in model.pools {
+            memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);
+            if let Some(learning) = &mut memory.learning {
+                // Written while the clock was wrong: it ages from now on.
+                learning.at = learning.at.min(now.wall);
+            }
             let expired = memory.published.is_some_and(|published| published.valid_until <= now.wall);
             if expired && memory.frozen.is_none() {
                 tracing::warn!(model = %key.model, %pool, "state too old: its recommendation has expired and is not used");
-                continue;
+                memory = PoolMemory { learning: memory.learning, ..PoolMemory::default() };
+                if memory.learning.is_none() {
+                    continue;
+                }
             }
             if memory.published.is_none() && memory.frozen.is_none() {
                 memory.planned = None;
@@ -149,4 +171,75 @@ fn usable(kept: Kept, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMe
         }
     }
     restored
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planner::learn::{Learned, Seen};
+    use crate::planner::memory::Learning;
+    use crate::planner::model::queueing::Lengths;
+    use crate::planner::plan::Published;
+    use crate::units::{Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    const NOW: Moment = Moment { monotonic: Duration::ZERO, wall: Duration::from_secs(1_795_953_600) };
+
+    fn learned() -> Learned {
+        let seen = Seen {
+            served: RequestsPerSecond(5.0),
+            lengths: Lengths { input: Tokens(512.0), output: Tokens(128.0) },
+            ttft: Some(Seconds(0.019)),
+            itl: Some(Seconds(0.011)),
+        };
+        let mut learned = Learned::new(Role::Aggregated, &seen);
+        learned.learn(Role::Aggregated, &seen);
+        learned
+    }
+
+    /// A pool that was last taught so long ago, and whose recommendation ends so long after.
+    fn left_behind(taught: Duration, valid_for: Duration) -> PoolMemory {
+        let at = NOW.wall - taught;
+        PoolMemory {
+            planned: Some(Replicas(5)),
+            published: Some(Published { replicas: Replicas(5), timestamp: at, valid_until: at + valid_for }),
+            served: Some(Replicas(5)),
+            learning: Some(Learning { learned: learned(), at, update: None, lowest_ttft: None, lowest_itl: None }),
+            frozen: None,
+            baseline: true,
+        }
+    }
+
+    fn restored(memory: PoolMemory) -> Option<PoolMemory> {
+        let pools = BTreeMap::from([(PoolId::from("p"), memory)]);
+        let kept = Kept { models: vec![KeptModel { model: ModelId::from("m"), target_namespace: "n".to_owned(), pools }] };
+        // As it comes back from the file.
+        let kept = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
+        usable(kept, LEARNED_FOR, NOW).into_values().flat_map(BTreeMap::into_values).next()
+    }
+
+    #[test]
+    fn what_was_learned_outlives_the_recommendation_and_does_not_bring_it_back() {
+        let hour = Duration::from_secs(3600);
+        let before = left_behind(hour, Duration::from_secs(600));
+        let after = restored(before.clone()).unwrap();
+        assert_eq!(after, PoolMemory { learning: before.learning, ..PoolMemory::default() });
+        let fresh = left_behind(Duration::from_secs(60), Duration::from_secs(600));
+        assert_eq!(restored(fresh.clone()), Some(fresh), "both are good");
+    }
+
+    #[test]
+    fn what_was_learned_too_long_ago_is_forgotten() {
+        assert!(restored(left_behind(7 * DAY, Duration::from_secs(600))).is_some());
+        assert_eq!(restored(left_behind(8 * DAY, Duration::from_secs(600))), None);
+        let still_valid = restored(left_behind(8 * DAY, 9 * DAY)).unwrap();
+        assert_eq!((still_valid.learning, still_valid.planned), (None, Some(Replicas(5))));
+    }
+
+    #[test]
+    fn what_a_wrong_clock_wrote_ages_from_now_on() {
+        let mut memory = left_behind(DAY, DAY + Duration::from_secs(600));
+        memory.learning.iter_mut().for_each(|learning| learning.at = NOW.wall + 30 * DAY);
+        assert_eq!(restored(memory).unwrap().learning.map(|learning| learning.at), Some(NOW.wall));
+    }
 }

@@ -79,7 +79,7 @@ fn assemble(
             sources: sources.collect(),
         },
         config: portable.config.clone(),
-        profiles: portable.profiles.clone(),
+        files: portable.files.clone(),
         policy: (*round.policy).clone(),
         memory: round.before.clone(),
         plan: (*round.plan).clone(),

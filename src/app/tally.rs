@@ -35,6 +35,9 @@ pub fn plan(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &st
         let labels = source_labels(policy, target_namespace, &source.source);
         *counters.target_resets.entry(labels).or_default() += source.resets.len() as u64;
     }
+    if plan.decided {
+        queueing_updates(counters, policy, target_namespace, plan);
+    }
     let Some(outcome) = plan.outcome else { return };
     let model = plan.model.0.clone();
     *counters.decisions.entry((model.clone(), target_namespace.to_owned(), outcome)).or_default() += 1;
@@ -47,6 +50,17 @@ pub fn plan(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &st
         // A held decision has no limits of its own.
         for limit in pool.limits_active.iter().copied().filter(|limit| *limit != Limit::Pinned).chain(pinned) {
             *counters.limits_applied.entry((labels.clone(), limit)).or_default() += 1;
+        }
+    }
+}
+
+/// Counts what became of the window that each pool's queueing model learned from. The plan shows it until the next decision: it is counted in the
+/// round of its own.
+fn queueing_updates(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &str, plan: &Plan) {
+    for pool in &plan.pools {
+        if let Some(update) = pool.queueing.as_ref().and_then(|trace| trace.update) {
+            let labels = source_labels(policy, target_namespace, &SourceId::Pool(pool.pool.clone()));
+            *counters.queueing_updates.entry((labels, update)).or_default() += 1;
         }
     }
 }

@@ -5,6 +5,7 @@
 //! calls a second.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -15,17 +16,35 @@ use crate::server::ReloadRequest;
 /// Time between looks.
 const PERIOD: Duration = Duration::from_secs(1);
 
+/// Files of a folder that are looked at: more than one of which every file counts may have, and few enough for once a second.
+const MOST_FILES: usize = 2000;
+
 /// The watched files as they were at one moment.
 pub type Marks = BTreeMap<PathBuf, Mark>;
 
 /// What tells one state of a file from another; `None` where there is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark(Option<(u64, Option<SystemTime>, u64)>);
+pub struct Mark {
+    file: Option<Found>,
+    /// Of a folder: what is in it by its name, so that a file that appears is noticed, and a change of one that was refused.
+    entries: BTreeMap<OsString, Option<Found>>,
+}
+
+/// Length, time of change and number of a file.
+type Found = (u64, Option<SystemTime>, u64);
 
 impl Mark {
     fn of(path: &Path) -> Self {
-        Self(std::fs::metadata(path).ok().map(|found| (found.len(), found.modified().ok(), identity(&found))))
+        let metadata = std::fs::metadata(path).ok();
+        let folder = metadata.as_ref().is_some_and(std::fs::Metadata::is_dir);
+        let listed = folder.then(|| std::fs::read_dir(path)).into_iter().flatten().flatten().flatten().take(MOST_FILES);
+        let entries = listed.map(|entry| (entry.file_name(), std::fs::metadata(entry.path()).ok().map(found))).collect();
+        Self { file: metadata.map(found), entries }
     }
+}
+
+fn found(metadata: std::fs::Metadata) -> Found {
+    (metadata.len(), metadata.modified().ok(), identity(&metadata))
 }
 
 #[cfg(unix)]

@@ -15,6 +15,9 @@ const VARIABLE_PREFIX: &str = "INFERENCE_PLANNER__";
 /// Largest file that is read, bytes: a configuration is small, and a wrong path may lead to anything.
 const LARGEST_FILE: u64 = 16 << 20;
 
+/// Most files of a folder of which every file counts: a ConfigMap holds a megabyte, and a wrong path may lead to anything.
+const MOST_FILES: usize = 1000;
+
 /// The flags that describe one model, of `run` and `plan`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct ModelFlags {
@@ -24,8 +27,8 @@ pub struct ModelFlags {
     /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
-    /// Set of values for the planner: infera (by objectives and a profile) or dynamo (by how full replicas are); infera with a profile,
-    /// else dynamo
+    /// Set of values for the planner: infera (by objectives and a profile), dynamo (by how full replicas are) or wva (by what replicas
+    /// turn out to do); infera with a profile, wva with --queueing-config, else dynamo
     #[arg(long)]
     pub preset: Option<String>,
     /// Smallest recommendation of each pool [default: 1]
@@ -37,13 +40,17 @@ pub struct ModelFlags {
     /// The measured profile, profile.json; means preset infera
     #[arg(long)]
     pub profile_results: Option<PathBuf>,
-    /// Objective for time to first token, with a profile; a bare number is milliseconds [default with a profile: 500]
+    /// The folder where llm-d's ConfigMap wva-queueing-model-config is mounted, or one like it; means preset wva where nothing else is
+    /// said
+    #[arg(long, value_name = "DIR")]
+    pub queueing_config: Option<PathBuf>,
+    /// Objective for time to first token, with a profile or preset wva; a bare number is milliseconds [default with a profile: 500]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub ttft: Option<std::time::Duration>,
-    /// Objective for the time between tokens, with a profile; a bare number is milliseconds [default with a profile: 50]
+    /// Objective for the time between tokens, with a profile or preset wva; a bare number is milliseconds [default with a profile: 50]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub itl: Option<std::time::Duration>,
-    /// Time between decisions; a bare number is seconds [default: 180]
+    /// Time between decisions; a bare number is seconds [default: 180, with preset wva 30]
     #[arg(long, value_parser = config::parse_seconds_flag)]
     pub adjustment_interval: Option<std::time::Duration>,
 }
@@ -60,6 +67,7 @@ impl ModelFlags {
             profile_results: self.profile_results.clone(),
             ttft: self.ttft,
             itl: self.itl,
+            queueing_config: self.queueing_config.clone(),
             adjustment_interval: self.adjustment_interval,
             ..Flags::default()
         }
@@ -77,14 +85,35 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
     };
     let draft = config::read(Inputs { file, env: environment(), flags, own_namespace: own_namespace() });
     let mut files = BTreeMap::new();
-    for path in draft.files() {
-        match text_of(path) {
-            Ok(text) => drop(files.insert(path.clone(), Ok(text))),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => drop(files.insert(path.clone(), Err(error.to_string()))),
+    let mut read = |path: &Path| match text_of(path) {
+        Ok(text) => drop(files.insert(path.to_owned(), Ok(text))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => drop(files.insert(path.to_owned(), Err(error.to_string()))),
+    };
+    draft.files().iter().for_each(|path| read(path));
+    if let Some(folder) = draft.folder() {
+        match files_in(folder) {
+            Ok(found) => found.iter().for_each(|path| read(path)),
+            Err(error) => drop(files.insert(folder.to_owned(), Err(error.to_string()))),
         }
     }
     draft.finish(&files)
+}
+
+/// What is in a folder, save what begins with a dot: there Kubernetes keeps what it swaps.
+fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if found.len() == MOST_FILES {
+            return Err(std::io::Error::other(format!("expected at most {MOST_FILES} files, got more")));
+        }
+        found.push(entry.path());
+    }
+    Ok(found)
 }
 
 fn text_of(path: &Path) -> std::io::Result<String> {

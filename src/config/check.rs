@@ -23,6 +23,7 @@ enum Scalar {
     Text(String),
     Switch(bool),
     Count(u64),
+    Number(f64),
     Span(Duration),
     Address(SocketAddr),
     Target(TargetConfig),
@@ -244,6 +245,10 @@ impl Values {
         if let Some(Scalar::Count(value)) = self.get(path) { Some(value) } else { None }
     }
 
+    pub(super) fn number(&mut self, path: &str) -> Option<f64> {
+        if let Some(Scalar::Number(value)) = self.get(path) { Some(value) } else { None }
+    }
+
     pub(super) fn span(&mut self, path: &str) -> Option<Duration> {
         if let Some(Scalar::Span(value)) = self.get(path) { Some(value) } else { None }
     }
@@ -291,6 +296,11 @@ fn read(kind: Kind, value: &Layered, layer: Layer) -> Result<Scalar, String> {
             let count = whole(number).filter(|count| (low..=high).contains(count));
             count.map(Scalar::Count).ok_or_else(refused)
         }
+        (Kind::Number(most), Layered::Num(_, number)) => {
+            let number =
+                number.to_f64().or_else(|| number.to_i128().map(|whole| whole as f64)).filter(|number| (0.0..=most).contains(number));
+            number.map(Scalar::Number).ok_or_else(refused)
+        }
         (Kind::Port, Layered::Num(_, number)) => {
             let port = whole(number).filter(|port| (1..=65_535).contains(port));
             port.map(|port| Scalar::Text(port.to_string())).ok_or_else(refused)
@@ -320,7 +330,9 @@ fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Sca
         Kind::Choice(known, _) => Err(format!("{}{}", refused(), schema::hint(text, known().into_iter()))),
         Kind::Engine if schema::engines().contains(&text) => Ok(Scalar::Text(text.to_owned())),
         Kind::Engine => Err(format!("{}{}", refused(), schema::hint(text, schema::engines().into_iter()))),
-        Kind::Section | Kind::List | Kind::Switch | Kind::Count(..) | Kind::Bytes(_) | Kind::Map | Kind::Later => Err(refused()),
+        Kind::Section | Kind::List | Kind::Switch | Kind::Count(..) | Kind::Number(_) | Kind::Bytes(_) | Kind::Map | Kind::Later => {
+            Err(refused())
+        }
     }
 }
 
@@ -349,6 +361,7 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Port => "a port's name or number".to_owned(),
         Kind::Switch => "true or false".to_owned(),
         Kind::Count(low, high) => format!("a whole number from {low} to {high}"),
+        Kind::Number(most) => format!("a number from 0 to {most}"),
         Kind::Bytes(low) => format!("a number of bytes such as 8388608 or 8MiB, at least {}", scalar::bytes_text(low)),
         Kind::Span(least) => {
             let least = Duration::from_micros(least);

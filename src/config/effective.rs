@@ -4,10 +4,12 @@ use std::fmt::Display;
 use std::path::Path;
 
 use super::load_targets as load;
-use super::resolve::text;
-use super::{AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, scalar};
+use super::resolve::{ModelDraft, text};
+use super::{
+    AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, queueing, scalar,
+};
 use crate::engines::Dialect;
-use crate::planner::input::{Capabilities, GrowthRule, PoolPolicy, Preset, ReplicasFrom, SourceId};
+use crate::planner::input::{Capabilities, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
 use crate::units::{Positive, Seconds};
 
 /// Lines at growing depth.
@@ -19,8 +21,26 @@ impl Yaml {
     }
 }
 
-/// Renders a configuration; `profiles` are the paths of the models' profiles, in order.
-pub(super) fn render(config: &Config, profiles: &[Option<&Path>]) -> String {
+/// What of a model came from where.
+#[derive(Clone, Copy)]
+pub(super) struct Origins<'a> {
+    /// The file of its profile.
+    pub profile: Option<&'a Path>,
+    /// Whether its objectives are written for itself.
+    pub slo_written: bool,
+    /// The same of k.
+    pub multiplier_written: bool,
+}
+
+impl<'a> Origins<'a> {
+    pub(super) fn of(draft: &'a ModelDraft) -> Self {
+        let (slo_written, multiplier_written) = queueing::written(draft);
+        Self { profile: draft.profile.as_deref(), slo_written, multiplier_written }
+    }
+}
+
+/// Renders a configuration; `origins` are those of the models, in order.
+pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
     let mut yaml = Yaml(String::new());
     yaml.line(0, "server:");
     yaml.line(1, format_args!("listen: {}", quoted(&config.server.listen.to_string())));
@@ -35,20 +55,22 @@ pub(super) fn render(config: &Config, profiles: &[Option<&Path>]) -> String {
     if let Some(proxy) = &scrape.proxy {
         yaml.line(1, format_args!("proxy: {}", quoted(&scalar::hide_userinfo(proxy))));
     }
-    for (key, path) in [("state_file", &config.state_file), ("overrides_file", &config.overrides_file)] {
+    for (key, path) in
+        [("state_file", &config.state_file), ("overrides_file", &config.overrides_file), ("queueing_config", &config.queueing_config)]
+    {
         if let Some(path) = path {
             yaml.line(0, format_args!("{key}: {}", quoted(&path.to_string_lossy())));
         }
     }
     yaml.line(0, format_args!("max_target_series: {}", config.max_target_series));
     yaml.line(0, "models:");
-    for (model, profile) in config.models.iter().zip(profiles) {
-        render_model(&mut yaml, model, *profile);
+    for (model, origins) in config.models.iter().zip(origins) {
+        render_model(&mut yaml, model, *origins, config.queueing_config.is_some());
     }
     yaml.0
 }
 
-fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
+fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, config_map: bool) {
     let policy = &model.policy;
     let name = match &model.selector {
         ModelSelector::Named(name) => name.as_str(),
@@ -62,27 +84,21 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
         yaml.line(2, "custom:");
         custom::lines(dialect, quoted).into_iter().for_each(|line| yaml.line(3, line));
     }
-    let (ttft, itl, statistic) = (millis(policy.slo.ttft), millis(policy.slo.itl), policy.slo.statistic.as_str());
-    let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
-    if policy.slo.explicit {
-        yaml.line(2, slo);
-    } else if policy.preset == Preset::Infera {
-        // An objective that is written counts as given: this one must stay unwritten.
-        yaml.line(2, format_args!("# {slo}  (not written; taken from preset {})", policy.preset.as_str()));
-    }
+    slo(policy, origins).into_iter().for_each(|line| yaml.line(2, line));
     yaml.line(2, "planner:");
     yaml.line(3, format_args!("preset: {}", policy.preset.as_str()));
-    if let Some(profile) = profile {
+    if let Some(profile) = origins.profile {
         yaml.line(3, format_args!("profile: {}", quoted(&profile.to_string_lossy())));
     }
     load::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
+    queueing::lines(policy, origins.multiplier_written || !config_map).into_iter().for_each(|line| yaml.line(3, line));
     yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
     yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
     yaml.line(3, format_args!("warm_up: {}", text(policy.warm_up)));
     if policy.preset == Preset::Infera {
         yaml.line(3, format_args!("correction: {}", policy.correction));
     }
-    let GrowthRule::TimesObserved(growth) = policy.growth;
+    let (GrowthRule::TimesObserved(growth) | GrowthRule::Confirm(growth)) = policy.growth;
     yaml.line(3, format_args!("growth: {growth}"));
     if let Some(traffic) = model.sources.iter().find(|source| source.source == SourceId::Traffic) {
         yaml.line(2, "traffic:");
@@ -95,6 +111,19 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, profile: Option<&Path>) {
     }
 }
 
+/// The objectives. Those that are written for the model are a key; others must stay unwritten, since a written one counts as given.
+fn slo(policy: &ModelPolicy, origins: Origins<'_>) -> Option<String> {
+    let (ttft, itl, statistic) = (millis(policy.slo.ttft), millis(policy.slo.itl), policy.slo.statistic.as_str());
+    let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
+    match (policy.slo.explicit, policy.preset) {
+        (true, _) if origins.slo_written => Some(slo),
+        (true, _) => Some(format!("# {slo}  (not written; taken from queueing_config)")),
+        (false, Preset::Infera) => Some(format!("# {slo}  (not written; taken from preset infera)")),
+        (false, Preset::Wva) => Some("# slo: learned  (not written)".to_owned()),
+        (false, Preset::Dynamo) => None,
+    }
+}
+
 fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>, any: bool) {
     if any {
         yaml.line(3, format_args!("- role: {}", pool.role));
@@ -104,6 +133,12 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
     }
     if let Some(gpus) = pool.gpus_per_replica {
         yaml.line(4, format_args!("gpus_per_replica: {gpus}"));
+    }
+    if let Some(cost) = pool.cost {
+        yaml.line(4, format_args!("cost: {}", cost.get()));
+    }
+    if let Some(accelerator) = &pool.accelerator {
+        yaml.line(4, format_args!("accelerator: {}", quoted(accelerator)));
     }
     yaml.line(4, format_args!("min_replicas: {}", pool.limits.min()));
     yaml.line(4, format_args!("max_replicas: {}", pool.limits.max()));
@@ -120,8 +155,8 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
     yaml.line(4, format_args!("targets_per_replica: {}", pool.targets_per_replica));
     if !pool.capabilities.is_unknown() {
         yaml.line(4, "capabilities:");
-        let Capabilities { context_length, max_kv_tokens } = pool.capabilities;
-        for (key, tokens) in [("context_length", context_length), ("max_kv_tokens", max_kv_tokens)] {
+        let Capabilities { context_length, max_kv_tokens, max_num_seqs } = pool.capabilities;
+        for (key, tokens) in [("context_length", context_length), ("max_kv_tokens", max_kv_tokens), ("max_num_seqs", max_num_seqs)] {
             if let Some(tokens) = tokens {
                 yaml.line(5, format_args!("{key}: {tokens}"));
             }

@@ -41,6 +41,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// `--state-file`.
     pub state_file: Option<PathBuf>,
+    /// `--queueing-config`.
+    pub queueing_config: Option<PathBuf>,
 }
 
 impl Flags {
@@ -68,6 +70,9 @@ impl Flags {
         }
         if let Some(path) = self.state_file.as_deref().and_then(|path| text_of(path, "--state-file", problems)) {
             insert(&mut dict, "state_file", Layered::from(path));
+        }
+        if let Some(path) = self.queueing_config.as_deref().and_then(|path| text_of(path, "--queueing-config", problems)) {
+            insert(&mut dict, "queueing_config", Layered::from(path));
         }
         if with_file {
             for (flag, given) in self.of_the_model() {
@@ -153,6 +158,7 @@ pub(super) fn flag_of(path: &str) -> Option<&'static str> {
         "models[].pools[].max_replicas" => "--max-replicas",
         "server.listen" => "--listen",
         "state_file" => "--state-file",
+        "queueing_config" => "--queueing-config",
         _ => return None,
     })
 }

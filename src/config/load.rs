@@ -8,17 +8,20 @@ use sha2::{Digest, Sha256};
 
 use super::access::Finding;
 use super::check::Values;
+use super::config_map::{self, ConfigMap};
+use super::effective::{self, Origins};
 use super::flags::Flags;
 use super::layers::{self, Merged};
 use super::overrides::{self, Pools};
+use super::pools::PoolDraft;
 use super::problem::{self, Problem};
-use super::resolve::{self, ModelDraft, PoolDraft, Settings};
+use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
-use super::{Config, ModelConfig, ModelSelector, effective, names, profile, scalar};
-use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset, QueueUnit, SourceId};
+use super::{Config, ModelConfig, ModelSelector, names, profile, queueing, warnings};
+use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::planner::model::envelope::Envelope;
-use crate::units::{ModelId, PoolId, Ratio, Role, Seconds, Tokens};
+use crate::units::{ModelId, PoolId, Role};
 
 /// Hexadecimal digits of the hash that logs and pages show: enough to tell configurations apart, short enough to read aloud.
 const HASH_DIGITS: usize = 12;
@@ -48,6 +51,13 @@ pub struct Draft {
     problems: Vec<Problem>,
 }
 
+/// What the files say that a configuration names.
+struct Said {
+    envelopes: BTreeMap<PathBuf, Envelope>,
+    pins: BTreeMap<PoolId, Pin>,
+    map: ConfigMap,
+}
+
 /// A checked configuration with what people want to know of it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
@@ -67,13 +77,13 @@ pub struct Loaded {
     pub portable: Portable,
 }
 
-/// A configuration with its profiles, for another folder or machine.
+/// A configuration with the files that it names, for another folder or machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Portable {
-    /// As [`Loaded::effective`], but profiles are named as files beside it.
+    /// As [`Loaded::effective`], but what it is made from is named as files beside it.
     pub config: String,
-    /// The profiles, JSON, by those names.
-    pub profiles: BTreeMap<String, String>,
+    /// The profiles, JSON, and the files of llm-d's ConfigMap, by those names; the latter with a folder in front.
+    pub files: BTreeMap<String, String>,
 }
 
 /// Reads the text, the variables and the flags, and checks everything that needs no other file. Never fails: problems wait in the draft.
@@ -130,23 +140,33 @@ impl Draft {
         &self.files
     }
 
+    /// The folder of which the caller is to read every file as well, save those whose names begin with a dot; `None` where there is none.
+    pub fn folder(&self) -> Option<&Path> {
+        self.settings.queueing_config.as_deref()
+    }
+
     /// Completes the configuration with the text of its files, or tells all problems of all files.
     ///
-    /// `files` holds for each of [`Draft::files`] its text or why it cannot be read. A path that it does not hold is a file that does not
-    /// exist: a problem for a profile and for credentials, no pins for the overrides, a note for a list of targets.
+    /// `files` holds for each of [`Draft::files`], and for each file of [`Draft::folder`], its text or why it cannot be read; for a folder
+    /// that cannot be listed, why not. A path that it does not hold is a file that does not exist: a problem for a profile, for
+    /// credentials and for the ConfigMap's `default`, no pins for the overrides, a note for a list of targets.
     pub fn finish(mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> Result<Loaded, Vec<Problem>> {
-        let envelopes = self.profiles(files);
-        let pins = self.overrides(files);
-        let config = self.config(&envelopes, &pins);
+        let said = Said { envelopes: self.profiles(files), pins: self.overrides(files), map: self.config_map(files) };
+        let config = self.config(&said);
         // What requests need is followed where they are made.
-        let sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
+        let mut sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
+        if let Some(folder) = self.folder() {
+            sources.push(folder.to_owned());
+            sources.extend(files.keys().filter(|file| config_map::is_entry(folder, file)).cloned());
+        }
         self.problems.extend(self.values.take_problems());
         let (mut unready, mut notes) = self.needed(files);
+        notes.extend(queueing::notes(&self.models, &said.map, &self.values));
         match config {
             Some(config) if self.problems.is_empty() => {
-                let mut warnings = self.warnings(&config);
+                let mut warnings = warnings::of(&self.models, &config, &self.values);
                 [&mut warnings, &mut unready, &mut notes].into_iter().for_each(|told| problem::sort(told, &sources));
-                let loaded = self.loaded(Config { files: sources, ..config }, &envelopes, &pins);
+                let loaded = self.loaded(Config { files: sources, ..config }, &said);
                 Ok(Loaded { warnings, notes, unready, ..loaded })
             }
             _ => {
@@ -223,14 +243,30 @@ impl Draft {
         pins
     }
 
-    fn config(&self, envelopes: &BTreeMap<PathBuf, Envelope>, pins: &BTreeMap<PoolId, Pin>) -> Option<Config> {
+    fn config_map(&mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> ConfigMap {
+        let Some(folder) = self.folder() else { return ConfigMap::default() };
+        let (map, problems) = ConfigMap::read(folder, files);
+        let message = match files.get(folder) {
+            Some(Err(error)) => Some(format!("{} cannot be read: {error}", folder.display())),
+            _ if files.contains_key(&folder.join(config_map::DEFAULT)) => None,
+            _ => Some(format!("expected a file `default` in {}, as llm-d's ConfigMap has one", folder.display())),
+        };
+        self.problems.extend(problems);
+        if let Some(message) = message {
+            self.values.problem("queueing_config", message);
+        }
+        map
+    }
+
+    fn config(&self, said: &Said) -> Option<Config> {
         let settings = &self.settings;
-        let models = self.models.iter().map(|model| self.model(model, envelopes, pins)).collect::<Option<Vec<_>>>()?;
+        let models = self.models.iter().map(|model| self.model(model, said)).collect::<Option<Vec<_>>>()?;
         Some(Config {
             server: settings.server.clone()?,
             scrape: settings.scrape.clone()?,
             state_file: settings.state_file.clone(),
             overrides_file: settings.overrides_file.clone(),
+            queueing_config: settings.queueing_config.clone(),
             max_target_series: settings.max_target_series,
             models,
             files: Vec::new(),
@@ -238,61 +274,42 @@ impl Draft {
         })
     }
 
-    fn model(&self, draft: &ModelDraft, envelopes: &BTreeMap<PathBuf, Envelope>, pins: &BTreeMap<PoolId, Pin>) -> Option<ModelConfig> {
-        let capacity = match draft.preset? {
-            Preset::Infera => CapacityModel::Envelope(Box::new(envelopes.get(draft.profile.as_ref()?)?.clone())),
+    fn model(&self, draft: &ModelDraft, said: &Said) -> Option<ModelConfig> {
+        let preset = draft.preset?;
+        let capacity = match preset {
+            Preset::Infera => CapacityModel::Envelope(Box::new(said.envelopes.get(draft.profile.as_ref()?)?.clone())),
             Preset::Dynamo => CapacityModel::Unknown,
+            Preset::Wva => CapacityModel::Queueing(draft.queueing.as_ref()?.policy()?),
         };
         let selector = draft.selector.clone()?;
-        let pools = draft
-            .pools
-            .iter()
-            .map(|pool| {
-                let role = pool.role?;
-                let measured = match &capacity {
-                    CapacityModel::Envelope(envelope) if role == Role::Prefill => envelope.prefill_gpus(),
-                    CapacityModel::Envelope(envelope) => envelope.decode_gpus(),
-                    CapacityModel::Unknown => NonZeroU32::MIN,
-                };
-                let name = pool.pool.clone()?;
-                Some(PoolPolicy {
-                    pin: pins.get(&name).cloned(),
-                    pool: name,
-                    role,
-                    gpus_per_replica: Some(pool.gpus_per_replica.unwrap_or(measured)),
-                    limits: pool.limits?,
-                    replicas_from: pool.replicas_from,
-                    targets_per_replica: pool.targets_per_replica,
-                    capabilities: pool.capabilities,
-                })
-            })
-            .collect::<Option<Vec<_>>>()?;
+        let pools = draft.pools.iter().map(|draft| pool(draft, &capacity, &said.pins)).collect::<Option<Vec<_>>>()?;
         let (model, pins) = match &selector {
             ModelSelector::Named(model) => (model.clone(), BTreeMap::new()),
-            ModelSelector::Any => (ModelId::from(names::ANY), pins.clone()),
+            ModelSelector::Any => (ModelId::from(names::ANY), said.pins.clone()),
         };
-        let policy = ModelPolicy {
+        let mut policy = ModelPolicy {
             model,
-            preset: draft.preset?,
+            preset,
             mode: draft.mode,
             slo: draft.slo.clone()?,
             interval: draft.interval?,
             scrape_interval: self.settings.scrape.as_ref()?.interval,
             hold_for: draft.hold_for?,
             capacity,
-            load: match draft.preset? {
-                Preset::Infera => None,
+            load: match preset {
+                Preset::Infera | Preset::Wva => None,
                 Preset::Dynamo => Some(draft.load?),
             },
             warm_up: draft.warm_up?,
             correction: draft.correction,
             growth: draft.growth?,
-            traffic_change: match draft.preset? {
+            traffic_change: match preset {
                 Preset::Infera => ChangeRule::SkipWindow,
-                Preset::Dynamo => ChangeRule::Tolerate,
+                Preset::Dynamo | Preset::Wva => ChangeRule::Tolerate,
             },
             pools,
         };
+        queueing::for_model(draft, &said.map).apply(&mut policy);
         Some(ModelConfig {
             selector,
             target_namespace: draft.target_namespace.clone()?,
@@ -300,19 +317,21 @@ impl Draft {
             sources: draft.sources.clone(),
             policy,
             pins,
+            objectives: queueing::for_pattern(draft, &said.map).collect(),
         })
     }
 
-    fn loaded(&self, mut config: Config, envelopes: &BTreeMap<PathBuf, Envelope>, pins: &BTreeMap<PoolId, Pin>) -> Loaded {
-        let profiles: Vec<Option<&Path>> = self.models.iter().map(|model| model.profile.as_deref()).collect();
-        let effective = effective::render(&config, &profiles);
-        let portable = portable(&config, &profiles, envelopes);
+    fn loaded(&self, mut config: Config, said: &Said) -> Loaded {
+        let origins: Vec<Origins<'_>> = self.models.iter().map(Origins::of).collect();
+        let effective = effective::render(&config, &origins);
+        let portable = portable(&config, &origins, said);
         // Each part begins with its length, so that no two lists of parts give the same bytes. Maps and vectors are ordered, floats are
         // printed so that they read back to the same bits: equal configurations give equal text.
         let mut hash = Sha256::new();
-        let envelopes = envelopes.values().map(|envelope| serde_json::to_string(envelope.document()).unwrap_or_default());
-        let pins = pins.iter().map(|(pool, pin)| format!("{pool:?} {pin:?}"));
-        for part in std::iter::once(effective.clone()).chain(envelopes).chain(pins) {
+        let envelopes = said.envelopes.values().map(|envelope| serde_json::to_string(envelope.document()).unwrap_or_default());
+        let pins = said.pins.iter().map(|(pool, pin)| format!("{pool:?} {pin:?}"));
+        let entries = said.map.texts.iter().map(|(name, text)| format!("{name:?} {text}"));
+        for part in std::iter::once(effective.clone()).chain(envelopes).chain(pins).chain(entries) {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
@@ -320,127 +339,44 @@ impl Draft {
         config.hash = digits[..HASH_DIGITS].to_owned();
         Loaded { config, warnings: Vec::new(), notes: Vec::new(), unready: Vec::new(), effective, portable }
     }
-
-    fn warnings(&self, config: &Config) -> Vec<Problem> {
-        let mut warnings = Vec::new();
-        for (draft, model) in self.models.iter().zip(&config.models) {
-            let at = |name: &str| format!("{}.{name}", draft.key);
-            if model.policy.preset == Preset::Infera {
-                let message = "preset infera has no limit on steps down: a fall of the recommendation is followed at once; give the HPA or the \
-                               ScaledObject behavior.scaleDown policies, or a stabilization window";
-                warnings.push(self.values.describe(&at("planner.preset"), message.to_owned()));
-            }
-            let (scrape, interval) = (model.policy.scrape_interval, model.policy.interval);
-            if scrape * 4 > interval {
-                let message = format!(
-                    "scrape.interval ({}) is more than a quarter of it ({}): a single lost scrape costs much of a window",
-                    resolve::text(scrape),
-                    resolve::text(interval)
-                );
-                warnings.push(self.values.describe(&at("planner.adjustment_interval"), message));
-            }
-            if let CapacityModel::Envelope(envelope) = &model.policy.capacity {
-                let unlike = unlike_throughput(envelope).map(|message| ("planner.profile", message));
-                for (key, message) in floors(model, envelope).into_iter().chain(unlike) {
-                    warnings.push(self.values.describe(&at(key), message));
-                }
-            }
-            for pool in blind_prefill(&model.policy) {
-                let message = "the servers do not export it, and target throughput and latency count waiting prompts in context lengths: \
-                               without it the pool is held with reason missing_capability";
-                let key =
-                    draft.pools.iter().find(|known| known.pool.as_ref() == Some(&pool.pool)).map_or("pools", |known| known.key.as_str());
-                warnings.push(self.values.describe(&format!("{key}.capabilities.context_length"), message.to_owned()));
-            }
-            for source in model.sources.iter().filter(|source| source.access.insecure_skip_verify) {
-                let pool =
-                    draft.pools.iter().find(|pool| pool.pool.as_ref().is_some_and(|name| source.source == SourceId::Pool(name.clone())));
-                let key = pool.map_or_else(|| at("traffic"), |pool| pool.key.clone());
-                let message = "certificates are not checked: anyone on the way can read the credentials and forge the numbers; write \
-                               tls.ca_file instead";
-                warnings.push(self.values.describe(&format!("{key}.targets.tls.insecure_skip_verify"), message.to_owned()));
-            }
-            for (pool, policy) in draft.pools.iter().zip(&model.policy.pools) {
-                let source = model.sources.iter().find(|source| source.source == SourceId::Pool(policy.pool.clone()));
-                if let Some([only]) = source.map(|source| source.targets.as_slice())
-                    && scalar::is_loopback(only)
-                    && policy.limits.max().0 > 1
-                {
-                    let message = format!(
-                        "{} is the pool's only target and max_replicas is {}: beside one of several replicas we see a part of the traffic \
-                         only; run one exporter for the whole pool",
-                        only.target,
-                        policy.limits.max()
-                    );
-                    warnings.push(self.values.describe(&format!("{}.targets.static", pool.key), message));
-                }
-            }
-        }
-        warnings
-    }
 }
 
-/// Profiles become `profile-1.json` and so on, by the number of their model.
-fn portable(config: &Config, profiles: &[Option<&Path>], envelopes: &BTreeMap<PathBuf, Envelope>) -> Portable {
-    let mut names = (1..).map(|number| format!("profile-{number}.json"));
-    let named: Vec<Option<(String, &Path)>> = profiles.iter().map(|path| Some((names.next()?, (*path)?))).collect();
-    let paths: Vec<Option<&Path>> = named.iter().map(|named| named.as_ref().map(|(name, _)| Path::new(name))).collect();
-    let text = |path: &Path| {
-        let document = envelopes.get(path).map(|envelope| serde_json::to_string(envelope.document()));
-        // A checked profile is finite numbers in plain structures, which JSON always holds.
-        document.and_then(Result::ok).unwrap_or_default()
+fn pool(draft: &PoolDraft, capacity: &CapacityModel, pins: &BTreeMap<PoolId, Pin>) -> Option<PoolPolicy> {
+    let role = draft.role?;
+    let measured = match capacity {
+        CapacityModel::Envelope(envelope) if role == Role::Prefill => envelope.prefill_gpus(),
+        CapacityModel::Envelope(envelope) => envelope.decode_gpus(),
+        CapacityModel::Queueing(_) | CapacityModel::Unknown => NonZeroU32::MIN,
     };
-    let rendered = effective::render(config, &paths);
-    Portable { config: rendered, profiles: named.iter().flatten().map(|(name, path)| (name.clone(), text(path))).collect() }
-}
-
-/// Prefill pools whose waiting prompts cannot be held against a context length.
-fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
-    let counts_lengths = policy.load.is_some_and(|load| load.prefill_unit == QueueUnit::ContextLengths);
-    let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
-    policy.pools.iter().filter(blind)
-}
-
-/// How far a prompt's latency and the throughput may be apart.
-const MOST_APART: f64 = 1.25;
-
-/// That most prompts of the profile would take a replica much more or less time by its throughput than by their TTFT.
-fn unlike_throughput(envelope: &Envelope) -> Option<String> {
-    let prefill = &envelope.document().prefill;
-    let gpus = f64::from(envelope.prefill_gpus().get());
-    let points = prefill.isl.iter().zip(&prefill.ttft_ms).zip(&prefill.thpt_per_gpu);
-    let mut ratios: Vec<f64> = points.map(|((isl, ttft), throughput)| isl / (ttft / 1000.0) / gpus / throughput).collect();
-    ratios.sort_by(f64::total_cmp);
-    let apart = ratios.iter().filter(|ratio| !(1.0 / MOST_APART..=MOST_APART).contains(*ratio)).count();
-    let median = ratios.get(ratios.len() / 2)?;
-    (2 * apart > ratios.len()).then(|| {
-        format!(
-            "prefill.ttft_ms and prefill.thpt_per_gpu do not fit together at {apart} of {} points: one prompt after the other on {gpus} GPUs, \
-             isl / TTFT / GPUs is {median:.2} times the throughput in the middle; is it the throughput of one GPU, and of one prompt at a time?",
-            ratios.len()
-        )
+    let name = draft.pool.clone()?;
+    Some(PoolPolicy {
+        pin: pins.get(&name).cloned(),
+        pool: name,
+        role,
+        cost: draft.cost,
+        accelerator: draft.accelerator.clone(),
+        gpus_per_replica: Some(draft.gpus_per_replica.unwrap_or(measured)),
+        limits: draft.limits?,
+        replicas_from: draft.replicas_from,
+        targets_per_replica: draft.targets_per_replica,
+        capabilities: draft.capabilities,
     })
 }
 
-/// Objectives that no number of replicas can meet, by the profile's own fastest points.
-fn floors(model: &ModelConfig, envelope: &Envelope) -> Vec<(&'static str, String)> {
-    let document = envelope.document();
-    let mut found = Vec::new();
-    let millis = |seconds: Seconds| format!("{:.4} ms", seconds.get() * 1000.0);
-    // Both axes have a first element: the envelope is checked.
-    let shortest = document.prefill.isl.first().copied().unwrap_or_default();
-    let prompt = envelope.prompt(Tokens(shortest)).latency;
-    if model.policy.slo.ttft.get() <= prompt.get() {
-        let message =
-            format!("no number of replicas can meet it: the profile's shortest prompt ({shortest} tokens) takes {}", millis(prompt));
-        found.push(("slo.ttft", message));
-    }
-    let least = document.decode.kv_usage.first().copied().unwrap_or_default();
-    let context = document.decode.context_length.first().copied().unwrap_or_default();
-    let generation = envelope.generation(Ratio(least), Tokens(context)).latency;
-    if model.policy.slo.itl.get() < generation.get() {
-        let message = format!("no number of replicas can meet it: the profile's least occupied point takes {}", millis(generation));
-        found.push(("slo.itl", message));
-    }
-    found
+/// Profiles become `profile-1.json` and so on, by the number of their model; the ConfigMap becomes a folder.
+fn portable(config: &Config, origins: &[Origins<'_>], said: &Said) -> Portable {
+    const FOLDER: &str = "queueing-config";
+    let names: Vec<String> = (1..=origins.len()).map(|number| format!("profile-{number}.json")).collect();
+    let beside: Vec<Origins<'_>> =
+        names.iter().zip(origins).map(|(name, known)| Origins { profile: known.profile.map(|_| Path::new(name)), ..*known }).collect();
+    let text = |path: &Path| {
+        let document = said.envelopes.get(path).map(|envelope| serde_json::to_string(envelope.document()));
+        // A checked profile is finite numbers in plain structures, which JSON always holds.
+        document.and_then(Result::ok).unwrap_or_default()
+    };
+    let queueing_config = config.queueing_config.as_ref().map(|_| PathBuf::from(FOLDER));
+    let rendered = effective::render(&Config { queueing_config, ..config.clone() }, &beside);
+    let profiles = names.iter().zip(origins).filter_map(|(name, known)| Some((name.clone(), text(known.profile?))));
+    let entries = said.map.texts.iter().map(|(name, text)| (format!("{FOLDER}/{name}"), text.clone()));
+    Portable { config: rendered, files: profiles.chain(entries).collect() }
 }

@@ -65,7 +65,8 @@ pub(super) fn outlived(values: &mut Values, key: &str, load: Option<LoadPolicy>,
     }
 }
 
-fn refuse(values: &mut Values, keys: impl Iterator<Item = String>, message: &str) {
+/// Refuses keys that are written and have no meaning there.
+pub(super) fn refuse(values: &mut Values, keys: impl Iterator<Item = String>, message: &str) {
     for key in keys {
         if values.is_written(&key) {
             values.problem(&key, message);

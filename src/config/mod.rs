@@ -11,16 +11,19 @@
 //! | `tree` | what does the text say, and where |
 //! | `layers`, `flags` | which of defaults, file, variables and flags wins |
 //! | `check`, `scalar` | is each value of its kind |
-//! | `resolve` | what do the values mean together |
+//! | `resolve`, `pools` | what do the values mean together |
 //! | `targets` | where do targets come from |
 //! | `access` | what goes with a request, and are the files usable that it needs |
 //! | `query` | which Prometheus is asked instead of them |
-//! | `profile`, `overrides` | what do the files say that it names |
+//! | `profile`, `overrides`, `config_map` | what do the files say that it names |
+//! | `load_targets`, `queueing` | how presets dynamo and wva are used |
+//! | `warnings` | what is allowed and yet probably not meant |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
 mod access;
 mod check;
+mod config_map;
 mod custom;
 mod effective;
 mod flags;
@@ -29,16 +32,19 @@ mod load;
 mod load_targets;
 mod names;
 mod overrides;
+mod pools;
 mod preset;
 mod problem;
 pub mod profile;
 mod query;
+mod queueing;
 mod reference;
 mod resolve;
 mod scalar;
 mod schema;
 mod targets;
 mod tree;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -47,6 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use access::AccessConfig;
+pub use config_map::Objectives;
 pub use flags::Flags;
 pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;
@@ -72,11 +79,13 @@ pub struct Config {
     pub state_file: Option<PathBuf>,
     /// Where the operator's pins are read from.
     pub overrides_file: Option<PathBuf>,
+    /// Where llm-d's ConfigMap of objectives is mounted.
+    pub queueing_config: Option<PathBuf>,
     /// Above this many targets the per-target families are left out.
     pub max_target_series: usize,
     /// The models to plan.
     pub models: Vec<ModelConfig>,
-    /// Every file that the configuration was read from, to be watched for changes.
+    /// Every file that the configuration was read from, to be watched for changes; and the folder of which every file counts.
     pub files: Vec<PathBuf>,
     /// The first 12 hex digits of the SHA-256 of the effective configuration, profiles and overrides included.
     pub hash: String,
@@ -123,6 +132,8 @@ pub struct ModelConfig {
     pub policy: ModelPolicy,
     /// With [`ModelSelector::Any`]: the operator's pins, for pools whose names appear with their model. Empty otherwise: the policy has them.
     pub pins: BTreeMap<PoolId, Pin>,
+    /// With [`ModelSelector::Any`]: what llm-d's ConfigMap says of single models. Empty otherwise: the policy has it.
+    pub objectives: BTreeMap<ModelId, Objectives>,
 }
 
 impl ModelConfig {
@@ -137,6 +148,9 @@ impl ModelConfig {
             ModelSelector::Any => {
                 let mut policy = self.policy.clone();
                 policy.model = model.clone();
+                if let Some(objectives) = self.objectives.get(model) {
+                    objectives.apply(&mut policy);
+                }
                 for pool in &mut policy.pools {
                     pool.pool = pool_name(model, pool.role)?;
                     // Which pool a pin means is only known now; one outside this pool's limits does not count.

@@ -2,7 +2,7 @@
 
 use super::check::Values;
 use super::layers::Layer;
-use super::resolve::PoolDraft;
+use super::pools::PoolDraft;
 use crate::planner::input::Preset;
 use crate::units::Role;
 
@@ -19,11 +19,15 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
     } else if has_profile {
         Some(Preset::Infera)
     } else if objective {
-        let message = "required with an objective: an SLO needs a measured profile so far (--profile-results FILE, preset infera); without \
-                       both, preset dynamo plans by target throughput";
-        let place = if by_flags { &profile_at } else { &at };
-        values.problem(place, message);
+        let profile = if by_flags { "--profile-results FILE" } else { "profile: FILE" };
+        let message = format!(
+            "required with an objective: infera plans by a measured profile ({profile}), wva learns what replicas can do; without an objective \
+             preset dynamo plans by target throughput"
+        );
+        values.problem(&at, message);
         None
+    } else if values.is_written("queueing_config") {
+        Some(Preset::Wva)
     } else {
         Some(Preset::Dynamo)
     };
@@ -38,6 +42,10 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
                 "preset dynamo plans by load and does not read a profile so far; leave it out, or write preset: infera",
             );
         }
+        Some(Preset::Wva) if has_profile => {
+            values
+                .problem(&profile_at, "preset wva learns what replicas can do and reads no profile; leave it out, or write preset: infera");
+        }
         Some(Preset::Dynamo) if objective => {
             let message = "targets throughput, latency and load know no objective; leave slo out (target sla is not supported yet)";
             let written = ["ttft", "itl"].map(|name| format!("{key}.slo.{name}")).into_iter().find(|at| values.is_written(at));
@@ -49,10 +57,11 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
 }
 
 /// Whether the preset can plan these pools.
-pub(super) fn pools_fit(values: &mut Values, key: &str, preset: Preset, pools: &[PoolDraft]) {
+pub(super) fn pools_fit(values: &mut Values, key: &str, preset: Preset, any: bool, pools: &[PoolDraft]) {
     match preset {
         Preset::Infera => fit_infera(values, key, pools),
         Preset::Dynamo => fit_dynamo(values, key, pools),
+        Preset::Wva => fit_wva(values, key, any, pools),
     }
 }
 
@@ -86,5 +95,31 @@ fn fit_dynamo(values: &mut Values, key: &str, pools: &[PoolDraft]) {
             "preset dynamo takes one pool of role aggregated, or at most one of role prefill and one of role decode, got {both}, {prefill} and {decode}"
         );
         values.problem(&at, message);
+    }
+}
+
+fn fit_wva(values: &mut Values, key: &str, any: bool, pools: &[PoolDraft]) {
+    let at = format!("{key}.pools");
+    if pools.iter().any(|pool| pool.role.is_none()) || values.is_wrong(&at) {
+        return;
+    }
+    let of = |role| pools.iter().filter(move |pool| pool.role == Some(role));
+    if of(Role::Aggregated).count() > 0 && of(Role::Aggregated).count() < pools.len() {
+        let message = "preset wva takes pools of role aggregated, or pools of roles prefill and decode; with both nobody knows which \
+                       of them serves a request";
+        values.problem(&at, message);
+    }
+    for role in Role::ALL.into_iter().filter(|role| of(*role).count() > 1) {
+        if any {
+            values
+                .problem(&at, format!("with the model name \"*\" expected one pool of role {role}: pools are called after model and role"));
+            continue;
+        }
+        for pool in of(role).filter(|pool| !pool.has_targets) {
+            let message = format!(
+                "one of several pools of role {role}: expected targets of its own, since without them nobody knows which replica did what"
+            );
+            values.problem(&format!("{}.targets", pool.key), message);
+        }
     }
 }

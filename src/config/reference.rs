@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::check;
 use super::layers;
-use super::schema::{Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
+use super::schema::{ENTRY_KEYS, Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
 
 const INTRODUCTION: &str = "\
 # The configuration
@@ -35,6 +35,14 @@ A file that does not exist pins nothing, so that it can be created when it is ne
 
 ";
 
+const CONFIG_MAP: &str = "\
+## The ConfigMap of `queueing_config`
+
+llm-d's ConfigMap `wva-queueing-model-config`, mounted as a folder: a file for each of its keys, YAML. `default` must be there and is for all models; every other file is for the model that it names, at most one a model. Files whose names begin with a dot do not count. They are read again when they change, appear or go.
+Only models of preset wva read it. The pair of targets and the multiplier each come from the first that has them: the model's own `slo` and `planner.slo_multiplier`, its file, `default`. `check` says where both speak, and which files no model reads. The targets of `default`, which the original drops, count.
+
+";
+
 const PROFILE: &str = "\
 ## The profile
 
@@ -55,6 +63,9 @@ pub fn render() -> String {
     page.push('\n');
     page.push_str(OVERRIDES);
     table(&mut page, OVERRIDE_KEYS);
+    page.push('\n');
+    page.push_str(CONFIG_MAP);
+    table(&mut page, ENTRY_KEYS);
     page.push('\n');
     page.push_str(PROFILE);
     page.push_str("\n## Known names that this version does not support yet\n\n");

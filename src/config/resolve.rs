@@ -9,12 +9,19 @@ use std::time::Duration;
 use super::access::Needed;
 use super::check::Values;
 use super::layers::Layer;
+use super::pools::PoolDraft;
+use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
-use super::{ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, preset, scalar, schema};
+use super::{
+    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, pools, preset, queueing, scalar, schema,
+};
 use crate::engines::Dialect;
-use crate::planner::input::{Capabilities, GrowthRule, Limits, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
-use crate::units::{ModelId, PoolId, Positive, Replicas, Role, Seconds, TargetId};
+use crate::planner::input::{GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::units::{ModelId, Positive, Role, Seconds, TargetId};
 
+/// Default of `adjustment_interval`, and with preset wva.
+const INTERVAL: Duration = Duration::from_secs(180);
+const SHORT_INTERVAL: Duration = Duration::from_secs(30);
 /// Shortest default of `hold_for`: ten minutes bridge a restart of the targets.
 const SHORTEST_HOLD: Duration = Duration::from_secs(600);
 /// A recommendation must outlive this many decisions, so that one missed window never drops it.
@@ -26,6 +33,7 @@ pub(super) struct Settings {
     pub scrape: Option<ScrapeConfig>,
     pub state_file: Option<PathBuf>,
     pub overrides_file: Option<PathBuf>,
+    pub queueing_config: Option<PathBuf>,
     pub max_target_series: usize,
 }
 
@@ -40,6 +48,7 @@ pub(super) struct ModelDraft {
     pub preset: Option<Preset>,
     pub profile: Option<PathBuf>,
     pub load: Option<LoadPolicy>,
+    pub queueing: Option<QueueingDraft>,
     pub slo: Option<Slo>,
     pub interval: Option<Duration>,
     pub hold_for: Option<Duration>,
@@ -50,19 +59,6 @@ pub(super) struct ModelDraft {
     pub pools: Vec<PoolDraft>,
     /// The files that its targets need.
     pub needed: Vec<Needed>,
-}
-
-/// One pool before its model's profile is read.
-pub(super) struct PoolDraft {
-    /// `models[0].pools[1]`.
-    pub key: String,
-    pub pool: Option<PoolId>,
-    pub role: Option<Role>,
-    pub gpus_per_replica: Option<NonZeroU32>,
-    pub limits: Option<Limits>,
-    pub replicas_from: ReplicasFrom,
-    pub targets_per_replica: NonZeroU32,
-    pub capabilities: Capabilities,
 }
 
 /// The settings outside models. Relative paths in the file start at `folder`.
@@ -100,6 +96,7 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
         scrape,
         state_file: path(values, "state_file", folder),
         overrides_file: path(values, "overrides_file", folder),
+        queueing_config: path(values, "queueing_config", folder),
         max_target_series: values.count("max_target_series").map_or(0, size),
     }
 }
@@ -137,7 +134,8 @@ fn names_are_unique(values: &mut Values, drafts: &[ModelDraft]) {
             }
             _ => {}
         }
-        for pool in &draft.pools {
+        // The pools of a pattern have no names yet.
+        for pool in draft.pools.iter().filter(|_| draft.selector != Some(ModelSelector::Any)) {
             let Some(name) = &pool.pool else { continue };
             if let Some(first) = pools.insert(name.as_str(), &pool.key) {
                 let message = format!("expected a name of its own in the whole exporter, got {:?} as in {first}", name.as_str());
@@ -203,9 +201,9 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     let engine = custom::dialect(values, key);
     let mode = values.text(&at("mode")).and_then(|name| Mode::ALL.into_iter().find(|mode| mode.as_str() == name));
     let profile = path(values, &at("planner.profile"), folder);
-    let slo = slo(values, key);
     let preset = preset::read(values, key, profile.is_some());
-    let interval = interval(values, &at("planner.adjustment_interval"), scrape_interval);
+    let slo = slo(values, key, preset);
+    let interval = interval(values, &at("planner.adjustment_interval"), preset, scrape_interval);
     let hold_for = hold_for(values, &at("planner.hold_for"), interval);
     let any = selector == Some(ModelSelector::Any);
     let pool_count = values.len(&at("pools"));
@@ -221,24 +219,16 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
             let key = at(&format!("pools[{index}]"));
             let mut own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
             needed.append(&mut own.needed);
-            pool(values, &key, any, traffic_written, preset, own, &mut sources)
+            pools::read(values, &key, any, traffic_written, preset, own, &mut sources)
         })
         .collect();
     if let Some(preset) = preset {
-        preset::pools_fit(values, key, preset, &pools);
+        preset::pools_fit(values, key, preset, any, &pools);
     }
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
     let load = load_targets::read(values, key, preset, &roles, scrape_interval);
     load_targets::outlived(values, key, load, hold_for);
-    if let Some(engine) = engine.as_ref().filter(|engine| !engine.counts_replicas())
-        && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
-    {
-        let message = format!(
-            "{} servers do not say how many replicas there are; give each pool targets of its own, in a configuration file",
-            engine.name()
-        );
-        values.problem(&at("engine"), message);
-    }
+    replicas_are_counted(values, key, engine.as_ref(), &pools);
     if let (Some(Dialect::Custom(dialect)), Some(preset)) = (&engine, preset) {
         custom::suffices(values, key, dialect, preset, &roles);
     }
@@ -252,20 +242,37 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         preset,
         profile,
         load,
+        queueing: queueing::read(values, key, preset),
         slo,
         interval,
         hold_for,
         warm_up: values.span(&at("planner.warm_up")),
         correction: values.switch(&at("planner.correction")).unwrap_or_default(),
-        growth: values.count(&at("planner.growth")).and_then(non_zero).map(GrowthRule::TimesObserved),
+        growth: values.count(&at("planner.growth")).and_then(non_zero).map(match preset {
+            Some(Preset::Wva) => GrowthRule::Confirm,
+            _ => GrowthRule::TimesObserved,
+        }),
         sources,
         pools,
         needed,
     }
 }
 
-fn interval(values: &mut Values, at: &str, scrape_interval: Option<Duration>) -> Option<Duration> {
-    let interval = values.span(at)?;
+fn replicas_are_counted(values: &mut Values, key: &str, engine: Option<&Dialect>, pools: &[PoolDraft]) {
+    if let Some(engine) = engine.filter(|engine| !engine.counts_replicas())
+        && pools.iter().any(|pool| pool.replicas_from == ReplicasFrom::Metric)
+    {
+        let message = format!(
+            "{} servers do not say how many replicas there are; give each pool targets of its own, in a configuration file",
+            engine.name()
+        );
+        values.problem(&format!("{key}.engine"), message);
+    }
+}
+
+fn interval(values: &mut Values, at: &str, preset: Option<Preset>, scrape_interval: Option<Duration>) -> Option<Duration> {
+    let usual = if preset == Some(Preset::Wva) { SHORT_INTERVAL } else { INTERVAL };
+    let interval = values.span(at).or(Some(usual).filter(|_| !values.is_wrong(at)))?;
     if let Some(scrape) = scrape_interval.filter(|scrape| interval < *scrape) {
         values.problem(at, format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));
     }
@@ -275,16 +282,24 @@ fn interval(values: &mut Values, at: &str, scrape_interval: Option<Duration>) ->
     Some(interval)
 }
 
-fn slo(values: &mut Values, key: &str) -> Option<Slo> {
+fn slo(values: &mut Values, key: &str, preset: Option<Preset>) -> Option<Slo> {
     let (ttft, itl, statistic) = (format!("{key}.slo.ttft"), format!("{key}.slo.itl"), format!("{key}.slo.statistic"));
     let explicit = values.is_written(&ttft) || values.is_written(&itl);
     let named = values.text(&statistic)?;
     if named != Statistic::Mean.as_str() {
-        values.problem(&statistic, format!("preset infera honours statistic mean, got {named}"));
+        let preset = preset.unwrap_or(Preset::Infera).as_str();
+        values.problem(&statistic, format!("preset {preset} honours statistic mean, got {named}"));
     }
-    let seconds = |span: Duration| Positive::new(Seconds::from(span).get());
+    if preset == Some(Preset::Wva) {
+        return queueing::slo(values, key);
+    }
     let (ttft, itl) = (values.span(&ttft).and_then(seconds), values.span(&itl).and_then(seconds));
     Some(Slo { ttft: ttft?, itl: itl?, statistic: Statistic::Mean, explicit })
+}
+
+/// A latency as the planner has it.
+pub(super) fn seconds(span: Duration) -> Option<Positive> {
+    Positive::new(Seconds::from(span).get())
 }
 
 fn hold_for(values: &mut Values, at: &str, interval: Option<Duration>) -> Option<Duration> {
@@ -297,86 +312,9 @@ fn hold_for(values: &mut Values, at: &str, interval: Option<Duration>) -> Option
     Some(hold_for)
 }
 
-fn source(source: SourceId, draft: TargetsDraft) -> SourceConfig {
+/// A source with what its targets need.
+pub(super) fn source(source: SourceId, draft: TargetsDraft) -> SourceConfig {
     SourceConfig { source, targets: draft.targets, discovery: draft.discovery, query: draft.query, access: draft.access }
-}
-
-fn pool(
-    values: &mut Values,
-    key: &str,
-    any: bool,
-    traffic: bool,
-    preset: Option<Preset>,
-    own: TargetsDraft,
-    sources: &mut Vec<SourceConfig>,
-) -> PoolDraft {
-    let at = |name: &str| format!("{key}.{name}");
-    let role = values.text(&at("role")).and_then(|name| Role::ALL.into_iter().find(|role| role.as_str() == name));
-    let name = if any {
-        if values.is_written(&at("name")) {
-            values.problem(&at("name"), "with the model name \"*\" pools are called after the model; leave the name out");
-        }
-        role.map(names::placeholder)
-    } else {
-        values.text(&at("name")).map(PoolId)
-    };
-    let has_targets = targets::is_written(values, &at("targets"));
-    if any && has_targets {
-        values.problem(&at("targets"), "with the model name \"*\" the targets belong under traffic.targets");
-    }
-    let asks_kubernetes = values.is_written(&at("targets.kubernetes"));
-    if let (Some(name), true) = (&name, own.is_source()) {
-        sources.push(source(SourceId::Pool(name.clone()), own));
-    }
-    let from = values.text(&at("replicas_from"));
-    match from.as_deref() {
-        Some("targets") if !has_targets => {
-            values.problem(&at("replicas_from"), "targets counts the pool's own targets, and it has none; write metric, or targets");
-        }
-        Some("kubernetes") if !asks_kubernetes => {
-            values.problem(&at("replicas_from"), "kubernetes counts the ready pods that targets.kubernetes finds; write that, or targets");
-        }
-        Some("metric") if !traffic => {
-            values.problem(&at("replicas_from"), "metric takes the count of the traffic targets, and there are none; write targets");
-        }
-        _ => {}
-    }
-    let replicas_from = match from.as_deref() {
-        Some("targets") => ReplicasFrom::Targets,
-        Some("kubernetes") => ReplicasFrom::Kubernetes,
-        Some("observed") => ReplicasFrom::Observed,
-        None if has_targets => ReplicasFrom::Targets,
-        None if preset == Some(Preset::Dynamo) => ReplicasFrom::Observed,
-        _ => ReplicasFrom::Metric,
-    };
-    PoolDraft {
-        key: key.to_owned(),
-        pool: name,
-        role,
-        gpus_per_replica: values.count(&at("gpus_per_replica")).and_then(non_zero),
-        limits: limits(values, key),
-        replicas_from,
-        targets_per_replica: values.count(&at("targets_per_replica")).and_then(non_zero).unwrap_or(NonZeroU32::MIN),
-        capabilities: Capabilities {
-            context_length: values.count(&at("capabilities.context_length")).and_then(non_zero),
-            max_kv_tokens: values.count(&at("capabilities.max_kv_tokens")).and_then(non_zero),
-        },
-    }
-}
-
-fn limits(values: &mut Values, key: &str) -> Option<Limits> {
-    let (low, high) = (format!("{key}.min_replicas"), format!("{key}.max_replicas"));
-    let (min, max) = (values.count(&low), values.count(&high));
-    let (min, max) = (min?, max?);
-    if min == 0 {
-        values.problem(&low, "expected at least 1; zero needs a policy that observes idleness, which is not there yet");
-        return None;
-    }
-    let limits = Limits::new(Replicas(u32::try_from(min).ok()?), Replicas(u32::try_from(max).ok()?));
-    if limits.is_none() {
-        values.problem(&high, format!("expected at least min_replicas ({min}), got {max}"));
-    }
-    limits
 }
 
 fn every_source_is_measured(values: &mut Values, key: &str, pools: usize, traffic: bool) {
@@ -417,7 +355,8 @@ pub(super) fn path(values: &mut Values, at: &str, folder: &Path) -> Option<PathB
     Some(if values.layer(at) == Layer::File { folder.join(text) } else { PathBuf::from(text) })
 }
 
-fn non_zero(count: u64) -> Option<NonZeroU32> {
+/// A count above zero.
+pub(super) fn non_zero(count: u64) -> Option<NonZeroU32> {
     u32::try_from(count).ok().and_then(NonZeroU32::new)
 }
 

@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Switch,
     /// A whole number in a range, both ends included.
     Count(u64, u64),
+    /// A number from 0 to this one.
+    Number(f64),
     /// A whole number of bytes, at least this many.
     Bytes(u64),
     /// A duration with its unit, of at least so many microseconds: less is a slip of the hand or would keep the processor busy.
@@ -74,8 +76,17 @@ pub(super) struct Key {
 
 /// Most tokens of anything that one replica holds.
 const MOST_TOKENS: u64 = 1 << 31;
+/// Most requests that one replica computes at the same time.
+const MOST_REQUESTS: u64 = 1 << 20;
 /// Most replicas that a pool may be allowed; a larger number is a slip of the hand.
 const MOST_REPLICAS: u64 = 100_000;
+
+/// A multiplier beyond this asks for a utilization within a thousandth of what no queue survives.
+const MOST_MULTIPLIER: f64 = 1000.0;
+/// A cost beyond this is in a unit that nobody counts in.
+const MOST_COST: f64 = 1e9;
+/// Milliseconds of 366 days, the longest span that is accepted anywhere.
+const MOST_MILLIS: f64 = 366.0 * 24.0 * 3600.0 * 1000.0;
 
 /// Microseconds.
 const MILLIS: u64 = 1000;
@@ -135,7 +146,7 @@ fn replica_sources() -> Vec<&'static str> {
 }
 
 use Fallback::{Derived, Required, Value};
-use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Path, Port, Proxy, Span, Switch, Target, Text, Url};
+use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Number, Path, Port, Proxy, Span, Switch, Target, Text, Url};
 
 /// The keys of one `targets` section at `$at`; what the section is for, and what holds without `static`, is the caller's.
 macro_rules! targets {
@@ -195,6 +206,7 @@ const TO_TRAFFIC: &[Key] = &[
     key("scrape.proxy", Proxy, Derived("no proxy, whatever the environment says"), "HTTP proxy for all scrapes, and for a Prometheus that is asked instead. Its credentials are hidden wherever the configuration is shown."),
     key("state_file", Path, Derived("no state is kept"), "Where recommendations survive a restart."),
     key("overrides_file", Path, Derived("no overrides"), "Where the operator's pins are read from, see below. The file need not exist yet: then nothing is pinned."),
+    key("queueing_config", Path, Derived("none"), "The folder where llm-d's ConfigMap `wva-queueing-model-config` is mounted, see below. Models without a preset, profile and objective of their own then take preset wva."),
     key("max_target_series", Count(0, 1_000_000), Value("1000"), "Above this many targets the families with a `target` label are left out."),
     later("max_gpu_budget"), later("min_gpu_budget"), later("report"),
 
@@ -217,27 +229,30 @@ const TO_TRAFFIC: &[Key] = &[
     key("models[].custom.metrics[].labels[]", Text, Required, "`LABEL=VALUE`."),
     later("models[].scope"), later("models[].report"),
 
-    section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written."),
+    section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written; preset wva takes both or none, and learns them where none is."),
     key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),
     key("models[].slo.itl", Span(MILLIS / 10), Value("50ms"), "Time between two tokens."),
-    key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Preset infera honours `mean`."),
+    key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Presets infera and wva honour `mean`."),
     later("models[].slo.attainment"),
 
     section("models[].planner", "How the number of replicas is found."),
-    key("models[].planner.preset", Choice(presets, &["wva", "auto"]), Derived("`infera` where a profile is given, `dynamo` where neither a profile nor an objective is; otherwise required"), "The named set of planner values; single keys override it."),
+    key("models[].planner.preset", Choice(presets, &["auto"]), Derived("`infera` where a profile is given; where neither a profile nor an objective is, `wva` with `queueing_config` and else `dynamo`; otherwise required"), "The named set of planner values; single keys override it."),
     key("models[].planner.target", Choice(optimization_targets, &["sla"]), Derived("`throughput` with preset dynamo; preset infera has no other target than its objectives"), "What preset dynamo aims at: `throughput` lets replicas fill up, `latency` keeps them nearly empty, `load` takes the thresholds below."),
     key("models[].planner.prefill_scale_up_queue_tokens", Count(0, MOST_TOKENS), Derived("required with target load and a prefill pool"), "One more from this many tokens that wait at one prefill replica."),
     key("models[].planner.prefill_scale_down_queue_tokens", Count(0, MOST_TOKENS), Derived("required with target load and a prefill pool"), "One less while no more wait at any; below the former."),
     key("models[].planner.decode_scale_up_kv_rate", Count(1, 1000), Derived("required with target load and a decode or aggregated pool"), "One more from this share of the KV memory of one replica in use or waited for, in percent."),
     key("models[].planner.decode_scale_down_kv_rate", Count(0, 1000), Derived("required with target load and a decode or aggregated pool"), "One less while no replica has more; below the former."),
-    key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json."),
-    key("models[].planner.adjustment_interval", Span(SECOND), Value("3m"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
+    key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json. Presets dynamo and wva read none."),
+    key("models[].planner.adjustment_interval", Span(SECOND), Derived("3m; 30s with preset wva"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
     key("models[].planner.load_adjustment_interval", Span(100 * MILLIS), Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
     key("models[].planner.hold_for", Span(SECOND), Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
     key("models[].planner.warm_up", Span(SECOND), Value("2m"), "How long a replica that has just started counts as fresh. While more than a quarter of a pool's own targets are fresh, the pool does not shrink."),
-    key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile."),
-    key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas."),
-    later("models[].planner.transition_timeout"), later("models[].planner.learned_for"),
+    key("models[].planner.slo_multiplier", Number(MOST_MULTIPLIER), Derived("3"), "With preset wva: k, above 1. Where no objective is written, an iteration may last k times that of an idle replica, which is a utilization of 1 - 1/k. 0 counts as not written."),
+    key("models[].planner.max_batch_size", Count(1, MOST_REQUESTS), Value("256"), "With preset wva: requests that one replica computes at the same time at most, where neither the engine nor `max_num_seqs` says so."),
+    key("models[].planner.learned_for", Span(SECOND), Value("7days"), "With preset wva: how long what was learned of a pool's replicas is good for without traffic, restarts included."),
+    key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile. Preset wva has none to correct."),
+    key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas; with preset wva further only if the decision before asked for it as well."),
+    later("models[].planner.transition_timeout"),
     later("models[].planner.scale_down_delay"), later("models[].planner.scale_down_step"), later("models[].planner.idle_after"),
     later("models[].planner.min_endpoint"), later("models[].planner.max_gpu_budget"), later("models[].planner.min_gpu_budget"),
     later("models[].planner.hpa_tolerance"),
@@ -250,12 +265,14 @@ const TRAFFIC_TARGETS: &[Key] = targets!("models[].traffic.targets", "The endpoi
 
 #[rustfmt::skip]
 const TO_POOL: &[Key] = &[
-    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated."),
+    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated; preset wva any number of these or of those. Several of one role are variants: each has targets of its own."),
     section("models[].pools[]", "Identical replicas with one role."),
     key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
     key("models[].pools[].role", Choice(roles, &[]), Required, "What its replicas do. Preset infera does not take `aggregated`."),
     key("models[].pools[].gpus_per_replica", Count(1, 100_000), Derived("what the profile says"), "GPUs of one replica."),
-    key("models[].pools[].min_replicas", Count(0, MOST_REPLICAS), Value("1"), "Smallest recommendation; preset infera takes at least 1."),
+    key("models[].pools[].cost", Number(MOST_COST), Derived("its GPUs"), "With preset wva: what one replica costs, above 0, in any unit that all pools of the model share. Of several variants the cheapest per request grows first."),
+    key("models[].pools[].accelerator", Text, Derived("none"), "What its replicas compute on, for the label `accelerator` of `pool_info`. Nothing is decided by it."),
+    key("models[].pools[].min_replicas", Count(0, MOST_REPLICAS), Value("1"), "Smallest recommendation, at least 1."),
     key("models[].pools[].max_replicas", Count(1, MOST_REPLICAS), Required, "Largest recommendation."),
 ];
 
@@ -264,12 +281,12 @@ const POOL_TARGETS: &[Key] = targets!("models[].pools[].targets", "The endpoints
 
 #[rustfmt::skip]
 const OF_POOL: &[Key] = &[
-    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with preset dynamo `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with presets dynamo and wva `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
     section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
     key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
     key("models[].pools[].capabilities.max_kv_tokens", Count(1, MOST_TOKENS), Derived("what the engine exports"), "Tokens that the KV memory of one replica holds."),
+    key("models[].pools[].capabilities.max_num_seqs", Count(1, MOST_REQUESTS), Derived("what the engine exports"), "Requests that one replica computes at the same time at most. Preset wva reads it."),
     key("models[].pools[].targets_per_replica", Count(1, 100_000), Value("1"), "Scraped endpoints of one replica (ranks, ports)."),
-    later("models[].pools[].cost"), later("models[].pools[].accelerator"),
     later("models[].pools[].scope"), later("models[].pools[].warm_up"), later("models[].pools[].hpa_tolerance"),
     later("models[].pools[].transition_timeout"),
 ];
@@ -304,6 +321,17 @@ pub(super) const OVERRIDE_KEYS: &[Key] = &[
     key("[].replicas", Count(0, MOST_REPLICAS), Required, "The number to publish, inside the pool's limits."),
     key("[].until", Moment, Required, "Until when, as RFC 3339 writes it, with any offset: `2026-01-31T18:00:00+02:00`."),
     key("[].reason", Text, Required, "Why, in the operator's words."),
+];
+
+/// Every key of an entry in the ConfigMap of `queueing_config`. Its names are llm-d's.
+#[rustfmt::skip]
+pub(super) const ENTRY_KEYS: &[Key] = &[
+    key("model_id", Text, Required, "The model's name; not in `default`."),
+    key("namespace", Label, Required, "The model's `target_namespace`; not in `default`."),
+    key("targetTTFT", Number(MOST_MILLIS), Derived("0"), "Objective for the time to first token, milliseconds, at least 1. With `targetITL`, or neither; 0 counts as not written."),
+    key("targetITL", Number(MOST_MILLIS), Derived("0"), "Objective for the time between tokens, milliseconds, at least 0.1."),
+    key("sloMultiplier", Number(MOST_MULTIPLIER), Derived("3, or that of `default`"), "As `planner.slo_multiplier`."),
+    key("tuningEnabled", Switch, Value("true"), "Nothing but `true`: what replicas can do is learned or not known."),
 ];
 
 /// What a table says of a concrete path such as `models[0].name`.
@@ -359,7 +387,7 @@ mod tests {
 
     #[test]
     fn every_key_is_listed_once_below_its_section_with_its_meaning() {
-        for table in [KEYS, OVERRIDE_KEYS] {
+        for table in [KEYS, OVERRIDE_KEYS, ENTRY_KEYS] {
             for (index, key) in table.iter().enumerate() {
                 assert!(table[..index].iter().all(|other| other.path != key.path), "{} is listed twice", key.path);
                 let holder = key.path.strip_suffix("[]").or_else(|| key.path.rsplit_once('.').map(|(holder, _)| holder));

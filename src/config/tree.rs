@@ -85,6 +85,16 @@ pub(super) fn read(source: &SourceText) -> (Option<Node>, Vec<Problem>) {
         Some("json") => read_json(path, text),
         _ => Err(Problem::syntax(path, None, "expected a file name that ends in .yaml, .yml, .toml or .json".to_owned())),
     };
+    without_duplicates(tree, path)
+}
+
+/// Reads YAML, whatever its name says.
+pub(super) fn read_as_yaml(source: &SourceText) -> (Option<Node>, Vec<Problem>) {
+    let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+    without_duplicates(read_yaml(&source.path, text), &source.path)
+}
+
+fn without_duplicates(tree: Result<Node, Problem>, path: &Path) -> (Option<Node>, Vec<Problem>) {
     match tree {
         Ok(mut node) => {
             let mut problems = Vec::new();

@@ -4,7 +4,8 @@
 //! to dashboards, alerts and autoscalers: it may gain labels, it is not renamed.
 
 use crate::planner::input::{FailureKind, Mode, Preset, Statistic};
-use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Proposer, Reason};
+use crate::planner::learn::Update;
+use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Proposer, Reason, SloSource};
 use crate::units::Role;
 
 /// What every family of ours starts with; those of [`Level::Process`] keep the names that all exporters share.
@@ -145,6 +146,7 @@ macro_rules! closed_labels {
 
 closed_labels! {
     PROPOSER = "proposer": Proposer;
+    SLO_SOURCE = "source": SloSource;
     REASON = "reason": Reason;
     LIMIT = "limit": Limit;
     DECISION = "decision": LoopDecision;
@@ -207,9 +209,6 @@ const STATISTIC: Label = Label {
         Statistic::ALL.iter().map(|&statistic| (statistic.as_str(), meaning(statistic))).collect()
     }),
 };
-/// Objectives that are written, or the preset's own: both are given, not found out.
-const SLO_SOURCE: Label =
-    Label { name: "source", values: Values::Closed(|| vec![(SLO_EXPLICIT, "Given by the configuration or by the preset's defaults.")]) };
 const TARGET_STATE: Label = Label {
     name: "state",
     values: Values::Closed(|| {
@@ -226,6 +225,21 @@ const RESULT: Label = Label {
         let failures = FailureKind::ALL.iter().map(|&kind| (kind.as_str(), failure_meaning(kind)));
         std::iter::once((RESULT_OK, "A page was read.")).chain(failures).collect()
     }),
+};
+const BOUND: Label = Label {
+    name: "bound",
+    values: Values::Closed(|| {
+        let [lower, estimate, upper] = BOUNDS;
+        vec![
+            (lower, "At least this, as far as the observations say; nothing is given back on more."),
+            (estimate, "By the estimated parameters; what is added is sized with it."),
+            (upper, "At most this."),
+        ]
+    }),
+};
+const UPDATE: Label = Label {
+    name: "result",
+    values: Values::Closed(|| UPDATES.iter().map(|&update| (update_name(update), update_meaning(update))).collect()),
 };
 const REFRESH: Label = Label {
     name: "result",
@@ -254,8 +268,27 @@ const VERSION: Label = Label { name: "version", values: Values::Named("the versi
 pub const RESULT_OK: &str = "ok";
 /// Label value of a look for targets that failed.
 pub const RESULT_FAILED: &str = "failed";
-/// Label value of an objective that is given rather than learned.
-pub const SLO_EXPLICIT: &str = "explicit";
+/// Label values of the ends of an interval and of the value between them.
+pub const BOUNDS: [&str; 3] = ["lower", "estimate", "upper"];
+/// What may become of a window that the queueing model learns from.
+pub const UPDATES: [Update; 3] = [Update::Accepted, Update::Rejected, Update::Reset];
+
+/// Label value of what became of a window.
+pub fn update_name(update: Update) -> &'static str {
+    match update {
+        Update::Accepted => "accepted",
+        Update::Rejected => "rejected",
+        Update::Reset => "reset",
+    }
+}
+
+fn update_meaning(update: Update) -> &'static str {
+    match update {
+        Update::Accepted => "The window fitted what was believed and refined it.",
+        Update::Rejected => "The window did not fit what was believed, and has changed nothing yet.",
+        Update::Reset => "The window was one contradiction too many: the parameters were estimated anew.",
+    }
+}
 
 fn failure_meaning(kind: FailureKind) -> &'static str {
     match kind {
@@ -329,6 +362,16 @@ families! {
     PREDICTED_MEAN_INPUT_TOKENS = Gauge "predicted_mean_input_tokens" Model [] "Mean prompt length expected in the next window.";
     PREDICTED_MEAN_OUTPUT_TOKENS = Gauge "predicted_mean_output_tokens" Model [] "Mean generated length expected in the next window.";
     WINDOW_COVERAGE_RATIO = Gauge "window_coverage_ratio" Pool [] "Share of the known replicas that the last window describes.";
+    REPLICA_CAPACITY = Gauge "replica_capacity_requests_per_second" Pool [PROPOSER, BOUND] "Requests a second that one replica serves within the objectives. Absent where no rate meets them.";
+    QUEUEING_ALPHA = Gauge "queueing_alpha_seconds" Pool [] "Learned fixed cost of an iteration.";
+    QUEUEING_BETA = Gauge "queueing_beta_seconds_per_token" Pool [] "Learned cost of a token that is computed.";
+    QUEUEING_GAMMA = Gauge "queueing_gamma_seconds_per_token" Pool [] "Learned cost of a token of KV memory that is read.";
+    QUEUEING_NIS = Gauge "queueing_nis" Pool []
+        "Normalized innovation squared of the last window: how far it was from what was expected. Absent where the model could not explain it at all.";
+    QUEUEING_CONDITION = Gauge "queueing_condition_number" Pool []
+        "How well the loads seen tell the learned parameters apart: up to 1000 they do. Absent where they do not at all.";
+    QUEUEING_UTILIZATION = Gauge "queueing_utilization_ratio" Pool [] "Utilization of one replica in the last window by the learned parameters; absent where nobody served.";
+    QUEUEING_UPDATES = Counter "queueing_updates_total" Pool [UPDATE] "Windows that the queueing model learned from, by what became of them.";
     DECISIONS = Counter "decisions_total" Model [OUTCOME] "Decisions by outcome.";
     WINDOWS_SKIPPED = Counter "windows_skipped_total" Model [REASON] "Windows that were not used for a decision, by reason.";
     LIMITS_APPLIED = Counter "limits_applied_total" Pool [LIMIT] "Decisions in which a limit changed the wish.";

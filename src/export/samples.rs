@@ -12,8 +12,10 @@ use super::catalog::{self, Family, Kind};
 use super::process::ProcessUse;
 use super::served::served;
 use super::snapshot::{ModelSnapshot, Snapshot, SourceLabels, TargetStatus};
-use crate::planner::input::{FailureKind, NEEDED, PoolPolicy, SourceId};
-use crate::planner::plan::{Latencies, Limit, LoopDecision, Outcome, OverrideKind, PhaseState, Plan, PoolPlan, Reason, SourceState};
+use crate::planner::input::{CapacityModel, FailureKind, NEEDED, PoolPolicy, SourceId};
+use crate::planner::plan::{
+    Latencies, Limit, LoopDecision, Outcome, OverrideKind, PhaseState, Plan, PoolPlan, Proposer, Reason, SourceState,
+};
 use crate::units::{Moment, Ratio, Replicas, Seconds};
 
 /// All families that the snapshot gives at `now`, in the order of the catalogue, without empty ones.
@@ -88,7 +90,7 @@ impl Samples {
             let slo = &plan.slo;
             self.put(&catalog::SLO_TTFT, &labels, slo.ttft.get());
             self.put(&catalog::SLO_ITL, &labels, slo.itl.get());
-            self.put(&catalog::SLO_INFO, &[name, namespace, catalog::SLO_EXPLICIT, slo.statistic.as_str()], 1.0);
+            self.put(&catalog::SLO_INFO, &[name, namespace, plan.slo_source.as_str(), slo.statistic.as_str()], 1.0);
         }
         self.phase([name, namespace, "prompt"], plan.prompt, plan.latency_ratio.prompt);
         self.phase([name, namespace, "generation"], plan.generation, plan.latency_ratio.generation);
@@ -193,13 +195,20 @@ impl Samples {
         self.put(&catalog::RECOMMENDATION_VALID_UNTIL, &labels, pool.published.map(|published| published.valid_until.as_secs_f64()));
         let interval = model.policy.load.map_or(model.policy.interval, |load| load.interval);
         self.put(&catalog::DECISION_INTERVAL, &labels, interval.as_secs_f64());
-        if let Some(policy) = model.policy.pools.iter().find(|policy| policy.pool == pool.pool) {
+        let policy = model.policy.pools.iter().find(|policy| policy.pool == pool.pool);
+        if let Some(policy) = policy {
             self.limits(labels, policy);
         }
+        let accelerator = policy.and_then(|policy| policy.accelerator.as_deref()).unwrap_or_default();
         let engine = model.engines.get(&pool.pool).map_or("", String::as_str);
         let [name, namespace, pool_name, role] = labels;
-        self.put(&catalog::POOL_INFO, &[name, namespace, pool_name, role, engine, "", plan.preset.as_str(), plan.mode.as_str()], 1.0);
+        self.put(
+            &catalog::POOL_INFO,
+            &[name, namespace, pool_name, role, engine, accelerator, plan.preset.as_str(), plan.mode.as_str()],
+            1.0,
+        );
         self.state_sets(labels, pool);
+        self.queueing(snapshot, model, pool, labels);
         if let Some(state) = informing_source(plan, pool) {
             for (text, targets) in [("up", state.up), ("down", state.down), ("stale", state.stale)] {
                 self.put(&catalog::POOL_TARGETS, &extend(labels, text), f64::from(targets));
@@ -208,6 +217,31 @@ impl Samples {
         for &limit in Limit::ALL {
             let key = (source_labels(model, &SourceId::Pool(pool.pool.clone())), limit);
             self.put(&catalog::LIMITS_APPLIED, &extend(labels, limit.as_str()), counted(snapshot.counters.limits_applied.get(&key)));
+        }
+    }
+
+    /// What the queueing model has learned of the pool's replicas.
+    fn queueing(&mut self, snapshot: &Snapshot, model: &ModelSnapshot, pool: &PoolPlan, labels: [&str; 4]) {
+        if matches!(model.policy.capacity, CapacityModel::Queueing(_)) {
+            let source = source_labels(model, &SourceId::Pool(pool.pool.clone()));
+            for update in catalog::UPDATES {
+                let count = snapshot.counters.queueing_updates.get(&(source.clone(), update));
+                self.put(&catalog::QUEUEING_UPDATES, &extend(labels, catalog::update_name(update)), counted(count));
+            }
+        }
+        let Some(trace) = &pool.queueing else { return };
+        self.put(&catalog::QUEUEING_ALPHA, &labels, trace.parameters.alpha.get());
+        self.put(&catalog::QUEUEING_BETA, &labels, trace.parameters.beta.get());
+        self.put(&catalog::QUEUEING_GAMMA, &labels, trace.parameters.gamma.get());
+        self.put(&catalog::QUEUEING_NIS, &labels, trace.nis);
+        self.put(&catalog::QUEUEING_CONDITION, &labels, trace.condition);
+        self.put(&catalog::QUEUEING_UTILIZATION, &labels, trace.utilization.map(Ratio::get));
+        if let Some(capacity) = trace.capacity {
+            let [name, namespace, pool_name, role] = labels;
+            for (bound, rate) in catalog::BOUNDS.into_iter().zip([capacity.lower, capacity.estimate, capacity.upper]) {
+                let labels = [name, namespace, pool_name, role, Proposer::Queueing.as_str(), bound];
+                self.put(&catalog::REPLICA_CAPACITY, &labels, rate.get());
+            }
         }
     }
 

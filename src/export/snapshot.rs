@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::planner::input::{FailureKind, Lifecycle, ModelPolicy};
+use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
 use crate::units::{Moment, PoolId, Role, TargetId};
 
@@ -93,6 +94,8 @@ pub struct Counters {
     pub windows_skipped: BTreeMap<(String, String, Reason), u64>,
     /// By pool and limit.
     pub limits_applied: BTreeMap<(SourceLabels, Limit), u64>,
+    /// By pool and what became of a window that its queueing model learned from.
+    pub queueing_updates: BTreeMap<(SourceLabels, Update), u64>,
     /// By source and result; `None` is `ok`.
     pub scrapes: BTreeMap<(SourceLabels, Option<FailureKind>), u64>,
     /// By source.

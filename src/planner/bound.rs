@@ -20,6 +20,9 @@ use super::propose::Wish;
 use super::reconcile::growth_base;
 use crate::units::{Ratio, Replicas};
 
+/// A rise by this many replicas needs no second decision that agrees (planning.md 0, `confirm`).
+const SMALL_RISE: u32 = 2;
+
 /// What the stages look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Context {
@@ -27,6 +30,8 @@ pub struct Context {
     pub observed: Option<Replicas>,
     /// The last recommendation, where there was one.
     pub recommended: Option<Replicas>,
+    /// The reconciled wish of the decision before, where there was one.
+    pub previous_wish: Option<Replicas>,
     /// Share of the fleet that the window describes.
     pub coverage: Ratio,
     /// Whether a window of a whole interval has been seen since the process started, this one included.
@@ -55,8 +60,12 @@ pub fn bound(wish: Wish, context: &Context) -> Bounded {
     let mut bounded = Bounded { planned: wish.supported, steps: Vec::new(), limits: Vec::new() };
 
     let cap = growth_cap(context);
-    let (after, reason) = if wish.supported > cap { (cap, StepReason::GrowthCapped) } else { (wish.supported, StepReason::WithinLimit) };
-    bounded.step(Stage::Growth, after, reason, Limit::Growth);
+    let (capped, limit) = match context.growth {
+        GrowthRule::TimesObserved(_) => (StepReason::GrowthCapped, Limit::Growth),
+        GrowthRule::Confirm(_) => (StepReason::NotConfirmed, Limit::Confirm),
+    };
+    let (after, reason) = if wish.supported > cap { (cap, capped) } else { (wish.supported, StepReason::WithinLimit) };
+    bounded.step(Stage::Growth, after, reason, limit);
 
     let (after, reason) = hold_down(bounded.planned, wish.cautious.min(cap), context);
     bounded.step(Stage::HoldDown, after, reason, Limit::HoldDown);
@@ -73,14 +82,18 @@ pub fn bound(wish: Wish, context: &Context) -> Bounded {
 }
 
 fn growth_cap(context: &Context) -> Replicas {
-    let GrowthRule::TimesObserved(factor) = context.growth;
-    match context.observed {
-        Some(observed) => {
-            let grown = Replicas(growth_base(observed).0.saturating_mul(factor.get()));
-            context.recommended.map_or(grown, |recommended| recommended.max(grown))
+    let (GrowthRule::TimesObserved(factor) | GrowthRule::Confirm(factor)) = context.growth;
+    // Without an observed count there is nothing to multiply; the configured maximum still binds.
+    let Some(observed) = context.observed else { return Replicas(u32::MAX) };
+    let grown = Replicas(growth_base(observed).0.saturating_mul(factor.get()));
+    let standing = context.recommended.map_or(grown, |recommended| recommended.max(grown));
+    match context.growth {
+        GrowthRule::TimesObserved(_) => standing,
+        // As far as the decision before wanted as well; a rise of two replicas is none to doubt.
+        GrowthRule::Confirm(_) => {
+            let small = Replicas(growth_base(observed).0.saturating_add(SMALL_RISE));
+            standing.max(small).max(context.previous_wish.unwrap_or_default())
         }
-        // Without an observed count there is nothing to multiply; the configured maximum still binds.
-        None => Replicas(u32::MAX),
     }
 }
 
@@ -122,6 +135,7 @@ mod tests {
         Context {
             observed: Some(Replicas(2)),
             recommended: Some(Replicas(5)),
+            previous_wish: None,
             coverage: Ratio(1.0),
             complete_window_seen: true,
             keep: None,
@@ -140,6 +154,17 @@ mod tests {
         assert_eq!(planned(20, 20, &wide), 8);
         assert_eq!(planned(20, 20, &context()), 6);
         assert_eq!(planned(9, 9, &Context { observed: Some(Replicas(0)), recommended: None, ..wide }), 4);
+    }
+
+    #[test]
+    fn a_large_rise_waits_for_a_second_decision_that_agrees() {
+        let wide = Limits::new(Replicas(1), Replicas(100)).unwrap();
+        let growth = GrowthRule::Confirm(NonZeroU32::new(4).unwrap());
+        let first = Context { limits: wide, growth, recommended: None, ..context() };
+        assert_eq!(planned(20, 20, &first), 8);
+        assert_eq!(planned(20, 20, &Context { previous_wish: Some(Replicas(30)), ..first }), 20);
+        assert_eq!(planned(20, 20, &Context { previous_wish: Some(Replicas(12)), ..first }), 12, "as far as both go");
+        assert_eq!(bound(Wish { supported: Replicas(20), cautious: Replicas(20) }, &first).limits, [Limit::Confirm]);
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     let context = Context {
         observed: Some(current),
         recommended,
+        previous_wish: None,
         coverage,
         complete_window_seen: long_enough,
         keep: keep(memory, pool, policy, now),
@@ -127,6 +128,7 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     let bounded = bound::bound(Wish { supported: wish, cautious: wish }, &context);
     PoolDecision {
         reason: None,
+        queueing: None,
         load: seen.trace(band, current, standing),
         missing,
         proposed: BTreeMap::from([(Proposer::Threshold, wish)]),

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::model::envelope::Envelope;
+use super::model::queueing::SloMultiplier;
 pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
 
@@ -185,17 +186,20 @@ pub enum Preset {
     Infera,
     /// NVIDIA Dynamo's planner.
     Dynamo,
+    /// llm-d's queueing model analyzer.
+    Wva,
 }
 
 impl Preset {
     /// All presets that exist.
-    pub const ALL: [Self; 2] = [Self::Infera, Self::Dynamo];
+    pub const ALL: [Self; 3] = [Self::Infera, Self::Dynamo, Self::Wva];
 
     /// The name in configuration and labels.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Infera => "infera",
             Self::Dynamo => "dynamo",
+            Self::Wva => "wva",
         }
     }
 }
@@ -304,6 +308,12 @@ pub struct PoolPolicy {
     pub role: Role,
     /// GPUs of one replica. `None`: what the profile says.
     pub gpus_per_replica: Option<NonZeroU32>,
+    /// What one replica costs, in any unit that all pools of the model share. `None`: its GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Positive>,
+    /// What its replicas compute on, in the operator's words. Nothing is decided by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accelerator: Option<String>,
     /// Smallest and largest count.
     pub limits: Limits,
     /// How ready replicas are counted.
@@ -324,6 +334,9 @@ pub struct Capabilities {
     pub context_length: Option<NonZeroU32>,
     /// Tokens that the KV memory holds.
     pub max_kv_tokens: Option<NonZeroU32>,
+    /// Requests in a batch at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_num_seqs: Option<NonZeroU32>,
 }
 
 impl Capabilities {
@@ -339,6 +352,8 @@ impl Capabilities {
 pub enum GrowthRule {
     /// At most this many times the observed count, where 0 observed counts as 1.
     TimesObserved(NonZeroU32),
+    /// Beyond this many times the observed count, and beyond two replicas more, only as far as the decision before wanted as well.
+    Confirm(NonZeroU32),
 }
 
 /// What happens to a window in which the list of traffic targets changed or one of them restarted.
@@ -357,8 +372,21 @@ pub enum ChangeRule {
 pub enum CapacityModel {
     /// A measured profile.
     Envelope(Box<Envelope>),
+    /// The queueing model, whose parameters are learned from what the replicas do.
+    Queueing(QueueingPolicy),
     /// Nobody measured it: how full the replicas are decides.
     Unknown,
+}
+
+/// How the queueing model is used (planning.md 3, seed 001).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueingPolicy {
+    /// k: an iteration may last k times alpha where no objective is written; that is a utilization of 1 - 1/k.
+    pub multiplier: SloMultiplier,
+    /// Requests in a batch at most, where neither the engine nor the pool's capabilities say so.
+    pub max_batch: NonZeroU32,
+    /// How long learned parameters are good for after their last window.
+    pub learned_for: Duration,
 }
 
 /// How full replicas may be (planning.md 4, seed 002): the fast loop adds a replica when one is too full, and takes one away when all are

@@ -8,14 +8,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::input::SourceId;
+use super::learn::{Learned, Update};
+use super::model::queueing::Objective;
 use super::observe::Window;
 use super::plan::{
-    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction, Proposer, Published, Reason,
-    Step, Warning,
+    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction, Proposer, Published,
+    QueueingTrace, Reason, SloSource, Step, Warning,
 };
 use super::startup::Growth;
 use super::window::{Departed, TargetWindow};
-use crate::units::{Moment, PoolId, Ratio, Replicas, Role, TargetId};
+use crate::units::{Moment, PoolId, Ratio, Replicas, RequestsPerSecond, Role, Seconds, TargetId};
 
 /// What is remembered of one model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,6 +33,12 @@ pub struct Memory {
     /// What the fast loop knows; `None` before its first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadMemory>,
+    /// Since when nothing was asked for and nobody worked, on the monotonic clock; `None` while that is not so, or not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Duration>,
+    /// Arrivals of the last windows by role, oldest first, with when each was decided on, on the monotonic clock: what a decrease must carry.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub demands: BTreeMap<Role, Vec<(Duration, RequestsPerSecond)>>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// How each pool grows.
@@ -89,6 +97,9 @@ pub struct Decision {
     pub latency_ratio: LatencyRatios,
     /// Estimates at the current and the recommended count.
     pub estimated: Estimates,
+    /// The objectives, where they are not the policy's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo: Option<(Objective, SloSource)>,
     /// State of the TTFT objective.
     pub prompt: PhaseState,
     /// State of the ITL objective.
@@ -115,6 +126,9 @@ pub struct PoolDecision {
     /// What was missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
+    /// What the queueing model knows of its replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queueing: Option<QueueingTrace>,
     /// What each proposer asked for.
     pub proposed: BTreeMap<Proposer, Replicas>,
     /// The reconciled wish.
@@ -139,12 +153,30 @@ pub struct PoolMemory {
     /// What was really published in the last round, whoever decided it.
     #[serde(default)]
     pub served: Option<Replicas>,
+    /// What the queueing model has learned of its replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning: Option<Learning>,
     /// The integer that freeze latched.
     #[serde(default)]
     pub frozen: Option<Replicas>,
     /// Whether the count of its pods was published before the first decision: that happens once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub baseline: bool,
+}
+
+/// What the queueing model has learned, and when.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Learning {
+    /// The estimators.
+    pub learned: Learned,
+    /// Time since the Unix epoch at the last window that taught anything.
+    pub at: Duration,
+    /// What became of the last window; `None` where it taught nothing.
+    pub update: Option<Update>,
+    /// The lowest mean TTFT of a window so far.
+    pub lowest_ttft: Option<Seconds>,
+    /// The lowest mean ITL of a window so far.
+    pub lowest_itl: Option<Seconds>,
 }
 
 impl Memory {
@@ -193,6 +225,7 @@ impl Decision {
             prediction: None,
             latency_ratio: LatencyRatios::default(),
             estimated: Estimates::default(),
+            slo: None,
             prompt: PhaseState::default(),
             generation: PhaseState::default(),
             envelope: None,

@@ -10,6 +10,7 @@
 pub mod bound;
 mod fast;
 pub mod input;
+pub mod learn;
 pub mod lint;
 mod load;
 pub mod memory;
@@ -27,7 +28,9 @@ mod slow;
 pub mod startup;
 mod sum;
 mod trace;
+pub(crate) mod variants;
 pub mod window;
+pub mod workload;
 
 use std::collections::BTreeMap;
 
@@ -124,6 +127,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             slow_loop: LoopDecision::Wait,
             fast_loop: LoopDecision::Wait,
             load: last.and_then(|last| last.load.clone()),
+            queueing: last.and_then(|last| last.queueing.clone()),
             missing: last.map(|last| last.missing.clone()).unwrap_or_default(),
             startup: last.and_then(|last| last.startup),
             capacity_unavailable: last.and_then(|last| last.capacity_unavailable),
@@ -220,7 +224,7 @@ fn latch_baseline(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy,
 fn acting<'a>(memory: &'a Memory, policy: &ModelPolicy) -> Option<&'a Decision> {
     match &policy.capacity {
         CapacityModel::Unknown => memory.load.as_ref().map(|load| &load.decision),
-        CapacityModel::Envelope(_) => memory.decision.as_ref(),
+        CapacityModel::Envelope(_) | CapacityModel::Queueing(_) => memory.decision.as_ref(),
     }
 }
 

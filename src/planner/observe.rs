@@ -22,7 +22,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::input::{ChangeRule, ItlBasis, ModelInput, ModelPolicy, Reading, Signal, SourceId, SourceInput, Statistic, Tally};
+use super::input::{
+    ChangeRule, Gauge, ItlBasis, ModelInput, ModelPolicy, Preset, Reading, Signal, SourceId, SourceInput, Statistic, Tally,
+};
 use super::memory::{Memory, SourceMemory, WindowMemory};
 use super::plan::{Observation, Reason, SourceState, Warning};
 use super::quantile;
@@ -81,14 +83,27 @@ pub struct Window {
     pub supported: RequestsPerSecond,
     /// Demand with silent targets at their last or the average rate; not below `supported`.
     pub cautious: RequestsPerSecond,
+    /// Whether completions stand for arrivals somewhere, which hides what waits.
+    pub censored: bool,
     /// Requests that the servers finished by a counter that needs no optional instrumentation.
     pub finished: f64,
     /// Whether any SLA histogram has ever counted anything.
     pub instrumented: bool,
     /// Coverage by source.
     pub coverage: BTreeMap<SourceId, Ratio>,
+    /// Arrivals by source.
+    pub demand: BTreeMap<SourceId, Demand>,
     /// What the operator should know.
     pub warnings: Vec<Warning>,
+}
+
+/// Arrivals a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Demand {
+    /// That the data in hand support.
+    pub supported: RequestsPerSecond,
+    /// With silent targets at their last or the average load; not below `supported`.
+    pub cautious: RequestsPerSecond,
 }
 
 impl Window {
@@ -275,12 +290,32 @@ pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: M
     // request with one token, and a decode server's first token only waits for the KV cache (facts/engines.md 1).
     let first = pick(&sums, Role::Prefill)?;
     let rest = pick(&sums, Role::Decode)?;
-    Some(assemble(first, rest, memory, &sums, policy))
+    Some(assemble(&first, &rest, memory, &sums, policy))
 }
 
-/// The sum of the role's own source, or of one that sees whole requests.
-fn pick(sums: &[(Role, Sum)], role: Role) -> Option<&Sum> {
-    let of = |wanted: Role| sums.iter().find(|(role, _)| *role == wanted).map(|(_, sum)| sum);
+/// Whether idleness was seen (planning.md 1.6): a window that describes the fleet, in which nothing ended or arrived, and servers that say of
+/// themselves that nothing runs or waits. What they do not say is not known to be zero.
+pub fn is_idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window) -> bool {
+    let nothing = window.finished == 0.0
+        && window.observation.requests.is_some_and(|requests| requests.get() == 0.0)
+        && window.observation.offered_requests.is_some_and(|requests| requests.get() == 0.0);
+    let measured = measured_at(policy, input);
+    let mut targets = memory.sources.iter().filter(|source| measured.contains(&source.source)).flat_map(|source| source.targets.values());
+    let rests = |target: &super::window::TargetWindow| {
+        let known: Vec<f64> =
+            [Gauge::Running, Gauge::Waiting, Gauge::InFlight].into_iter().filter_map(|one| target.last_gauge(one)).collect();
+        !known.is_empty() && known.iter().all(|value| *value == 0.0)
+    };
+    nothing && window.least_coverage().get() >= COVERAGE_TO_LOWER && targets.all(rests)
+}
+
+/// The sum of the role's own sources, or of those that see whole requests.
+fn pick(sums: &[(Role, Sum)], role: Role) -> Option<Sum> {
+    let of = |wanted: Role| {
+        let mut own = sums.iter().filter(|(role, _)| *role == wanted).map(|(_, sum)| sum);
+        let first = own.next()?.clone();
+        Some(own.fold(first, Sum::with))
+    };
     of(role).or_else(|| of(Role::Aggregated))
 }
 
@@ -311,6 +346,8 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
     let (itl_statistics, itl_attainment) = describe(itl, mean_itl(&rest.total), policy.slo.itl);
 
     let requests = plausible(rest.total.completed()).map(Requests);
+    // Preset infera plans completions (planning.md 1.5).
+    let completions = policy.preset == Preset::Infera;
     let alternates = memory.sources.iter().any(|source| source.targets.values().any(|target| target.alternates));
     if alternates {
         warnings.insert(Warning::LoadBalancedTarget);
@@ -318,7 +355,7 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
     let observation = Observation {
         elapsed_seconds: rest.elapsed(),
         requests,
-        offered_requests: requests,
+        offered_requests: if completions { requests } else { plausible(rest.offered * rest.elapsed().get()).map(Requests) },
         requests_per_second: plausible(rest.supported).map(RequestsPerSecond),
         estimated_requests_per_second: plausible(rest.cautious).map(RequestsPerSecond),
         input_tokens: mean_of(first.total.histograms.get(&Signal::PromptTokens)).and_then(plausible).map(Tokens),
@@ -333,13 +370,19 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
     let coverage = sums.iter().map(|(_, sum)| (sum.source.clone(), sum.coverage)).collect();
     Window {
         observation,
-        supported: RequestsPerSecond(rest.supported),
-        cautious: RequestsPerSecond(rest.cautious),
+        supported: RequestsPerSecond(if completions { rest.supported } else { rest.offered }),
+        cautious: RequestsPerSecond(if completions { rest.cautious } else { rest.offered_cautious }),
+        censored: rest.censored && !completions,
         finished: rest.total.tallies.get(&Tally::Finished).copied().unwrap_or(0.0),
         instrumented: memory.sources.iter().any(SourceMemory::instrumented),
         coverage,
+        demand: sums.iter().map(|(_, sum)| (sum.source.clone(), demand(sum))).collect(),
         warnings: warnings.into_iter().collect(),
     }
+}
+
+fn demand(sum: &Sum) -> Demand {
+    Demand { supported: RequestsPerSecond(sum.offered), cautious: RequestsPerSecond(sum.offered_cautious) }
 }
 
 /// Counters near the end of the number range overflow when they are added up; what comes of that is not known rather than infinite.
@@ -347,13 +390,13 @@ fn plausible(value: f64) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }
 
-fn mean_of(growth: Option<&Growth>) -> Option<f64> {
+pub(super) fn mean_of(growth: Option<&Growth>) -> Option<f64> {
     growth.filter(|growth| growth.count > 0.0).map(|growth| growth.sum / growth.count)
 }
 
 /// Mean time between tokens. An engine that observes output events carries several tokens in one under speculative decoding; there the time is
 /// divided by the tokens that came after each request's first, where the engine counts them. A duration of whole requests is no ITL.
-fn mean_itl(total: &Delta) -> Option<f64> {
+pub(super) fn mean_itl(total: &Delta) -> Option<f64> {
     if total.itl_basis == ItlBasis::WholeRequest {
         return None;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::trace::{LoadInputs, LoadTrace};
+pub use super::trace::{LoadInputs, LoadTrace, QueueingTrace};
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
 use crate::units::{
@@ -154,11 +154,14 @@ closed_set! {
     StepReason {
         WithinLimit = "within_limit", "The wish passed unchanged.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
+        NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
         SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
         Rollout = "rollout", "The pool shows two generations of its replicas: its template was changed, and it does not shrink meanwhile.";
         ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
+        NotConverged = "not_converged", "The learned model is not certain enough yet to give replicas back.";
+        DemandCensored = "demand_censored", "The servers do not say what arrives and latencies are above the objective: completions say nothing of what is wanted.";
         FirstWindowIncomplete = "first_window_incomplete", "A process whose first window is shorter than one interval does not shrink a pool.";
         RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
         LoweredToMaximum = "lowered_to_maximum", "The wish was above the configured maximum.";
@@ -197,6 +200,15 @@ closed_set! {
 }
 
 closed_set! {
+    /// Where the objectives come from.
+    SloSource {
+        Explicit = "explicit", "They are written, or the preset's own.";
+        Learned = "learned", "They are the latencies of the queueing model at the wanted utilization.";
+        Observed = "observed", "The model is not certain enough yet: one and a half times the lowest latencies seen so far.";
+    }
+}
+
+closed_set! {
     /// Something the operator should know about a decision that was made all the same.
     Warning {
         TtftBelowFloor = "ttft_below_floor", "The TTFT objective is at or below the measured service time of one prompt: no number of replicas can meet it, and the queue budget is off.";
@@ -204,6 +216,7 @@ closed_set! {
         ItlBelowFloor = "itl_below_floor", "The ITL objective is below the fastest point of the profile: no number of replicas can meet it; sized at the least occupied point.";
         PrefillGrowthCapped = "prefill_growth_capped", "More prefill replicas are wanted than one decision may add.";
         DecodeGrowthCapped = "decode_growth_capped", "More decode replicas are wanted than one decision may add.";
+        ObjectiveBelowModel = "objective_below_model", "An objective is below what the learned model gives an idle replica: no number of replicas can meet it; sized for the wanted utilization.";
         LoadBalancedTarget = "load_balanced_target", "A target answers from several processes in turn; point the exporter at each replica, not at a load balancer.";
         BucketsUnusable = "buckets_unusable", "The buckets of a latency histogram do not agree with each other; its quantiles are left out.";
     }
@@ -452,6 +465,9 @@ pub struct PoolPlan {
     /// What the decision was missing for this pool, also where it was made without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
+    /// What the queueing model knows of its replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queueing: Option<QueueingTrace>,
     /// Measured time for a replica to become useful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<Seconds>,
@@ -504,6 +520,9 @@ pub struct Plan {
     pub reason: Reason,
     /// The objectives in force.
     pub slo: Slo,
+    /// Where they come from.
+    #[serde(default)]
+    pub slo_source: SloSource,
     /// The objectives' state by phase.
     pub prompt: PhaseState,
     /// The objectives' state by phase.
@@ -529,11 +548,18 @@ pub struct Plan {
 impl Plan {
     /// Whether latency objectives are in force: written ones, or those that the preset has of its own. How full replicas are knows none.
     pub fn has_objectives(&self) -> bool {
-        self.slo.explicit || self.preset == Preset::Infera
+        self.slo.explicit || self.preset == Preset::Infera || self.slo_source != SloSource::Explicit
     }
 
     /// The plan of one pool.
     pub fn pool(&self, pool: &PoolId) -> Option<&PoolPlan> {
         self.pools.iter().find(|plan| plan.pool == *pool)
+    }
+}
+
+#[expect(clippy::derivable_impls, reason = "the macro that makes closed sets knows no default member")]
+impl Default for SloSource {
+    fn default() -> Self {
+        Self::Explicit
     }
 }

@@ -20,7 +20,14 @@ fn standing(reason: Reason, coverage_good: bool) -> Standing {
 /// A pool whose value of 5 was computed at 0 s and may be served until 600 s.
 fn served() -> PoolMemory {
     let published = Published { replicas: Replicas(5), timestamp: START, valid_until: START + Duration::from_secs(600) };
-    PoolMemory { planned: Some(Replicas(5)), published: Some(published), served: Some(Replicas(5)), frozen: None, baseline: false }
+    PoolMemory {
+        planned: Some(Replicas(5)),
+        published: Some(published),
+        served: Some(Replicas(5)),
+        frozen: None,
+        baseline: false,
+        learning: None,
+    }
 }
 
 /// What is left at 300 s and at 600 s of a hold that began at 0 s.

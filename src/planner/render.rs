@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy};
+use super::input::{CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy, Slo};
 use super::memory::{Decision, Memory, PoolMemory};
 use super::observe::Round;
-use super::plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason};
+use super::plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, SloSource};
 use super::publish::{self, Serving, Standing};
 use super::{acting, current_replicas, propose};
-use crate::units::{Moment, PoolId, Ratio, Replicas};
+use crate::units::{Moment, PoolId, Positive, Ratio, Replicas, Seconds};
 
 /// The plan that people, metrics and JSON show, from memory and what this round saw. `before` holds the plans from before this round.
 pub(super) fn render(
@@ -49,7 +49,8 @@ pub(super) fn render(
         outcome,
         held: reason.hold_kind().is_some(),
         reason,
-        slo: policy.slo.clone(),
+        slo: slo_in_force(policy, &decision),
+        slo_source: decision.slo.map_or(SloSource::Explicit, |(_, source)| source),
         prompt: decision.prompt,
         generation: decision.generation,
         observation: decision.observation,
@@ -60,6 +61,16 @@ pub(super) fn render(
         warnings: decision.warnings,
         sources: round.sources.clone(),
         pools,
+    }
+}
+
+/// The objectives of the decision, else the policy's.
+fn slo_in_force(policy: &ModelPolicy, decision: &Decision) -> Slo {
+    let positive = |seconds: Seconds| Positive::new(seconds.get());
+    let learned = decision.slo.and_then(|(objective, _)| Some((positive(objective.ttft)?, positive(objective.itl)?)));
+    match learned {
+        Some((ttft, itl)) => Slo { ttft, itl, ..policy.slo.clone() },
+        None => policy.slo.clone(),
     }
 }
 
@@ -104,7 +115,7 @@ fn render_pool(
     };
     let (slow_loop, fast_loop) = match policy.capacity {
         CapacityModel::Unknown => (LoopDecision::Wait, what),
-        CapacityModel::Envelope(_) => (what, LoopDecision::Wait),
+        CapacityModel::Envelope(_) | CapacityModel::Queueing(_) => (what, LoopDecision::Wait),
     };
     // A reload may have moved the limits since the decision; its steps then no longer lead to the plan.
     let steps = if part.planned() == planned_replicas { part.steps } else { Vec::new() };
@@ -126,6 +137,7 @@ fn render_pool(
         slow_loop,
         fast_loop,
         load: part.load,
+        queueing: part.queueing,
         missing: part.missing,
         startup: growth.startup().map(Into::into),
         capacity_unavailable: growth.capacity_unavailable(now),

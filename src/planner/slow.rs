@@ -1,12 +1,15 @@
 //! How many replicas does the load of a whole window need? The slow loop: at a boundary it judges the window and decides from it with the
 //! capacity model. Where there is no model it only observes.
 
+use std::time::Duration;
+
 use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
+use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Capability, Limit, Missing, Reason, Warning};
+use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, Warning};
 use super::propose::{self, Facts, Propose};
-use super::{bound, current_replicas, load, predict, reconcile};
+use super::{bound, current_replicas, load, predict, reconcile, variants};
 use crate::units::{Moment, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -14,10 +17,42 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     if !round.due {
         return None;
     }
-    let (decision, next) = judge(memory, input, policy, now, round);
+    let (decision, next) = match judge(memory, input, policy, now, round) {
+        Err(held) => *held,
+        Ok(trusted) => {
+            let idle = observe::is_idle(memory, input, policy, &trusted.window);
+            let began = now.monotonic.saturating_sub(memory.window_elapsed(now));
+            memory.idle_since = if idle { memory.idle_since.or(Some(began)) } else { None };
+            if let CapacityModel::Queueing(queueing) = &policy.capacity
+                && trusted.window.least_coverage().get() >= COVERAGE_TO_RAISE
+            {
+                variants::teach(memory, input, policy, queueing, now);
+            }
+            let decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
+            if matches!(policy.capacity, CapacityModel::Queueing(_)) {
+                variants::remember(memory, &decision, policy, now);
+            }
+            (decision, Next::Begin { whole: trusted.whole })
+        }
+    };
+    let decision = still_knowing(decision, memory.decision.as_ref());
     let reason = decision.reason;
     conclude(memory, policy, now, decision, next);
     Some(reason)
+}
+
+/// A decision that was not computed forgets nothing that was learned: what the model knows is shown as it was.
+fn still_knowing(mut decision: Decision, last: Option<&Decision>) -> Decision {
+    let Some(last) = last.filter(|_| decision.slo.is_none()) else { return decision };
+    decision.slo = last.slo;
+    for (pool, known) in &last.pools {
+        if let Some(trace) = &known.queueing {
+            // The last window taught nothing.
+            let trace = QueueingTrace { update: None, ..trace.clone() };
+            decision.pools.entry(pool.clone()).or_default().queueing.get_or_insert(trace);
+        }
+    }
+    decision
 }
 
 /// Concludes a boundary at which nothing may be decided.
@@ -28,6 +63,9 @@ pub(super) fn hold(memory: &mut Memory, policy: &ModelPolicy, now: Moment, reaso
 /// Share of the shortest first window below which a later window is too short to say anything.
 const LEAST_OF_A_SHORT_WINDOW: f64 = 0.5;
 
+/// How long nothing must have been asked for before a pool goes to its minimum: longer than the pause of a batch job between two calls.
+const IDLE_AFTER: Duration = Duration::from_secs(300);
+
 /// What becomes of the window after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
@@ -37,17 +75,24 @@ enum Next {
     Extend,
 }
 
-/// Judges the window: the checks in the order of the seed's "Skipped windows", then the computation.
-fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round) -> (Decision, Next) {
+/// A window that a decision may rest on.
+struct Trusted {
+    window: Window,
+    /// Whether it spans an interval.
+    whole: bool,
+}
+
+/// Judges the window: the checks in the order of the seed's "Skipped windows". Where it may not be trusted: the hold, and what becomes of it.
+fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round) -> Result<Trusted, Box<(Decision, Next)>> {
     let span = memory.window_elapsed(now);
     let begin = Next::Begin { whole: false };
     if let Some(reason) = round.blind {
         // A baseline older than two intervals would average over a world that is gone.
         let next = if span > observe::longest_window(policy) { begin } else { Next::Extend };
-        return (Decision::held(reason, None), next);
+        return Err(Box::new((Decision::held(reason, None), next)));
     }
     if let Some(reason) = memory.window.and_then(|window| window.spoiled) {
-        return (Decision::held(reason, None), begin);
+        return Err(Box::new((Decision::held(reason, None), begin)));
     }
     // Two ticks are never exactly one interval apart; a window counts as whole from the same share on as a target's own.
     let whole_from = policy.interval.mul_f64(observe::WHOLE_SHARE);
@@ -61,18 +106,18 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
         (Reason::Baseline, policy.shortest_first_window().min(whole_from))
     };
     if span < shortest {
-        return (Decision::held(unready, None), Next::Extend);
+        return Err(Box::new((Decision::held(unready, None), Next::Extend)));
     }
     if span > observe::longest_window(policy) {
-        return (Decision::held(Reason::StaleWindow, None), begin);
+        return Err(Box::new((Decision::held(Reason::StaleWindow, None), begin)));
     }
     let Some(window) = observe::observe(memory, input, policy, now) else {
         // Targets answer, and none of them says what it served.
         let reason = if memory.complete_window_seen && !realigned { Reason::CoverageLow } else { unready };
-        return (Decision::held(reason, None), Next::Extend);
+        return Err(Box::new((Decision::held(reason, None), Next::Extend)));
     };
     let whole = span >= whole_from;
-    (decide(memory, input, policy, &window, whole, now), Next::Begin { whole })
+    Ok(Trusted { window, whole })
 }
 
 /// Computes a decision from a window that is not spoiled.
@@ -82,17 +127,38 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         return held(Reason::CoverageLow);
     }
     let Some(prediction) = predict::constant::predict(window) else {
+        let idle_for = memory.idle_since.map(|since| now.monotonic.saturating_sub(since));
+        if matches!(policy.capacity, CapacityModel::Queueing(_)) && idle_for.is_some_and(|span| span >= IDLE_AFTER) {
+            return variants::idle(memory, input, policy, window, whole, now);
+        }
         let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
         let reason = if window.finished > 0.0 && !window.instrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests };
         // Where nothing was served there is nothing whose length could be missing.
         let lacks = load::lengths_missing(&window.observation).into_iter().filter(|_| served);
         return lacking(held(reason), policy, lacks);
     };
-    let CapacityModel::Envelope(envelope) = &policy.capacity else {
-        let mut observed = held(Reason::None);
-        observed.prediction = Some(prediction);
-        return observed;
-    };
+    match &policy.capacity {
+        CapacityModel::Envelope(envelope) => decide_by_envelope(memory, input, policy, envelope, (window, prediction), whole, now),
+        CapacityModel::Queueing(queueing) => variants::decide(memory, input, policy, queueing, (window, prediction), whole, now),
+        CapacityModel::Unknown => {
+            let mut observed = held(Reason::None);
+            observed.prediction = Some(prediction);
+            observed
+        }
+    }
+}
+
+/// Preset infera's decision.
+fn decide_by_envelope(
+    memory: &Memory,
+    input: &ModelInput,
+    policy: &ModelPolicy,
+    envelope: &Envelope,
+    (window, prediction): (&Window, Prediction),
+    whole: bool,
+    now: Moment,
+) -> Decision {
+    let held = |reason| Decision::held(reason, Some(window));
     let count = |role| policy.pools.iter().find(|pool| pool.role == role).and_then(|pool| current_replicas(pool, memory, input));
     let uncounted = |reason, role| {
         let mut decision = held(reason);
@@ -122,7 +188,7 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
         let recommended = super::standing(pool, memory, observed, now);
         let (growth, limits) = (policy.growth, pool.limits);
         let keep = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
-        let context = bound::Context { observed, recommended, coverage, complete_window_seen, keep, growth, limits };
+        let context = bound::Context { observed, recommended, previous_wish: None, coverage, complete_window_seen, keep, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

@@ -35,7 +35,7 @@ impl Span {
 }
 
 /// The windows of one source's targets, added up.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sum {
     pub source: SourceId,
     pub total: Delta,
@@ -47,6 +47,12 @@ pub(super) struct Sum {
     pub supported: f64,
     /// The same with silent targets at their last or the average rate.
     pub cautious: f64,
+    /// Arrivals a second that the data in hand support.
+    pub offered: f64,
+    /// The same with silent targets at their last or the average rate of completions.
+    pub offered_cautious: f64,
+    /// Whether a target does not say what arrives, so that its completions stand for it.
+    pub censored: bool,
 }
 
 impl Sum {
@@ -59,6 +65,9 @@ impl Sum {
             coverage: Ratio(0.0),
             supported: 0.0,
             cautious: 0.0,
+            offered: 0.0,
+            offered_cautious: 0.0,
+            censored: false,
         };
         let whole = window.seconds();
         let (mut described_time, mut listed_time) = (0.0, 0.0);
@@ -84,8 +93,13 @@ impl Sum {
             let share = if is_described && target.known_from.is_none() { 1.0 } else { (elapsed / whole).min(1.0) };
             sum.spans.push(if share < 1.0 && is_described { whole } else { elapsed });
             sum.supported += rate * share;
+            let (arrived, said) = target.arrived(&delta);
+            let offered = arrived / elapsed * share;
+            sum.censored |= !said;
+            sum.offered += offered;
             if is_described {
                 sum.cautious += rate * share;
+                sum.offered_cautious += offered;
             } else {
                 silent.push((rate, listed, target));
             }
@@ -96,8 +110,9 @@ impl Sum {
             listed_time += listed;
             described_time += if elapsed >= WHOLE_SHARE * listed { listed } else { elapsed };
             let rate = departed.delta.completed() / whole.max(elapsed);
-            sum.supported += rate;
-            sum.cautious += rate;
+            for total in [&mut sum.supported, &mut sum.cautious, &mut sum.offered, &mut sum.offered_cautious] {
+                *total += rate;
+            }
         }
         if listed_time > 0.0 {
             sum.coverage = Ratio(described_time / listed_time);
@@ -106,11 +121,28 @@ impl Sum {
         for (rate, listed, target) in silent {
             let last = target.last_rate.map_or(0.0, RequestsPerSecond::get);
             let share = if whole > 0.0 { listed / whole } else { 1.0 };
-            sum.cautious += rate.max(last).max(average) * share;
+            let assumed = rate.max(last).max(average) * share;
+            sum.cautious += assumed;
+            sum.offered_cautious += assumed;
         }
         // Adding in another order may differ in the last bit; the cautious number is the larger one by definition.
         sum.cautious = sum.cautious.max(sum.supported);
+        sum.offered_cautious = sum.offered_cautious.max(sum.offered);
         sum
+    }
+
+    /// Two sources of one role as one: variants that serve the same requests.
+    pub fn with(mut self, other: &Self) -> Self {
+        self.total.add(&other.total);
+        self.spans.extend(&other.spans);
+        self.described += other.described;
+        self.coverage = if other.coverage < self.coverage { other.coverage } else { self.coverage };
+        self.supported += other.supported;
+        self.cautious += other.cautious;
+        self.offered += other.offered;
+        self.offered_cautious += other.offered_cautious;
+        self.censored |= other.censored;
+        self
     }
 
     /// H such that requests over H is the rate: the common span where all targets share one, else the requests over the summed rates.

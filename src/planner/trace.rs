@@ -1,9 +1,13 @@
-//! By which numbers is a pool as full as the plan says? The part of a plan from which a person redoes the fast loop's rule.
+//! By which numbers is a pool as full, or a replica as able, as the plan says? The parts of a plan from which a person redoes the fast loop's rule
+//! and the queueing model's.
 
 use serde::{Deserialize, Serialize};
 
+use super::learn::Update;
+use super::learn::interval::CapacityInterval;
+use super::model::queueing::{Lengths, Objective, Parameters, SloMultiplier};
 use super::plan::LoadRule;
-use crate::units::{Replicas, TargetId, Tokens};
+use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, TargetId, Tokens};
 
 /// The numbers that a load comes from, as the page has them. What the rule does not use, or nobody knows, is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,4 +79,45 @@ pub struct LoadTrace {
     pub described: u32,
     /// Targets.
     pub known: u32,
+}
+
+/// What the queueing model knows of the replicas of a pool, so that a person can redo the arithmetic. Formulas: `planner/model/queueing.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueingTrace {
+    /// alpha, beta and gamma.
+    pub parameters: Parameters,
+    /// Normalized innovation squared of the last window; `None` where the model could not explain it at all.
+    pub nis: Option<f64>,
+    /// How well the operating points tell the parameters apart; `None`: not at all.
+    pub condition: Option<f64>,
+    /// Distinct operating points that the estimate rests on.
+    pub points: u32,
+    /// Accepted updates since the server last changed.
+    pub accepted: u32,
+    /// What became of the last window; `None` where it taught nothing.
+    pub update: Option<Update>,
+    /// rho of one replica now; `None` where nobody served.
+    pub utilization: Option<Ratio>,
+    /// Mean lengths of the requests to come.
+    pub lengths: Lengths,
+    /// The objectives that the capacity is for.
+    pub objective: Objective,
+    /// Requests in a batch at most.
+    pub max_batch: Requests,
+    /// What one replica serves within them: lower end, estimate, upper end. `None` where no rate meets them; then `sized_with` says what instead.
+    pub capacity: Option<CapacityInterval>,
+    /// What it is sized with: the estimate, or the rate at the wanted utilization where the objectives are out of reach.
+    pub sized_with: RequestsPerSecond,
+    /// Whether the interval is narrow and the updates are many enough.
+    pub converged: bool,
+    /// Arrivals at all pools of the role that could be analysed.
+    pub demand: RequestsPerSecond,
+    /// The same with silent targets at their last or the average load: what has to fit before a replica is given back.
+    pub cautious_demand: RequestsPerSecond,
+    /// Replicas that were recommended before this decision, which it adds to or takes from.
+    pub standing: Replicas,
+    /// k: how many times alpha an iteration may last where no objective is written.
+    pub multiplier: SloMultiplier,
+    /// What one replica costs.
+    pub cost: f64,
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{ChangeRule, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use super::input::{ChangeRule, Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use crate::units::{Replicas, RequestsPerSecond, Role};
 
 /// Difference between two process start times that is taken for clock noise, seconds.
@@ -190,6 +190,36 @@ impl TargetWindow {
         (!delta.elapsed.is_zero()).then_some(delta)
     }
 
+    /// A gauge as the target last showed it, its own or its fleet's.
+    pub fn last_gauge(&self, gauge: Gauge) -> Option<f64> {
+        gauge_of(&self.last.as_ref()?.sample, gauge)
+    }
+
+    /// By how much a gauge grew in the window; `None` where it was not shown at both ends, or the target restarted between.
+    pub fn growth_of(&self, gauge: Gauge) -> Option<f64> {
+        if self.carried.is_some() {
+            return None;
+        }
+        Some(self.last_gauge(gauge)? - gauge_of(&self.first.as_ref()?.sample, gauge)?)
+    }
+
+    /// Requests that arrived in the window, and whether that was seen (planning.md 1.5): those that the server says started, else those that ended
+    /// and the growth of those that are there. Otherwise what was completed, which hides what waits.
+    pub fn arrived(&self, delta: &Delta) -> (f64, bool) {
+        if let Some(started) = delta.tallies.get(&Tally::Started) {
+            return (*started, true);
+        }
+        let held = match (self.growth_of(Gauge::Running), self.growth_of(Gauge::Waiting)) {
+            (Some(running), Some(waiting)) => Some(running + waiting),
+            _ => self.growth_of(Gauge::InFlight),
+        };
+        let ended = delta.tallies.get(&Tally::Finished).copied().unwrap_or(0.0).max(delta.completed());
+        match held {
+            Some(held) => ((ended + held).max(0.0), true),
+            None => (delta.completed(), false),
+        }
+    }
+
     /// Ready replicas of a role as the target last saw them in this window. `None` where it lists none: that is not known to be zero.
     pub fn workers(&self, role: Role) -> Option<Replicas> {
         let last = self.last.as_ref()?;
@@ -269,6 +299,10 @@ impl Buckets {
             _ => Self::Unusable,
         };
     }
+}
+
+fn gauge_of(sample: &Sample, gauge: Gauge) -> Option<f64> {
+    sample.gauges.get(&gauge).or_else(|| sample.fleet.get(&gauge)).copied()
 }
 
 /// When the process began: its own word, else the oldest of its series (Infera's pages have no process start).

@@ -5,7 +5,7 @@
 //! ```text
 //! DIR/1795953600-000001-qwen3-8b/
 //!   decision.json     version, model, moment, target list with outcomes
-//!   config.yaml       the effective configuration; with profile-N.json beside it, `plan --config` takes it as it is
+//!   config.yaml       the effective configuration; with profile-N.json and queueing-config/ beside it, `plan --config` takes it as it is
 //!   policy.json       what the configuration means for the model, its profile included
 //!   memory.json       the planner's memory from before
 //!   plan.json         the plan
@@ -97,8 +97,8 @@ pub struct Recording {
     pub record: DecisionRecord,
     /// The effective configuration, YAML.
     pub config: String,
-    /// The profiles that it names, JSON by file name.
-    pub profiles: BTreeMap<String, String>,
+    /// The files that it names, by their paths beside it.
+    pub files: BTreeMap<String, String>,
     /// The policy that decided.
     pub policy: ModelPolicy,
     /// The memory from before.
@@ -196,8 +196,10 @@ fn write_files(folder: &Path, recording: &Recording) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     write_json(&folder.join("decision.json"), &recording.record)?;
     fs::write(folder.join("config.yaml"), &recording.config)?;
-    for (name, profile) in &recording.profiles {
-        fs::write(folder.join(name), profile)?;
+    for (name, text) in &recording.files {
+        let path = folder.join(name);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
     }
     write_json(&folder.join("policy.json"), &recording.policy)?;
     write_json(&folder.join("memory.json"), &recording.memory)?;
@@ -244,7 +246,7 @@ pub fn read(folder: &Path) -> io::Result<Recording> {
     Ok(Recording {
         config: fs::read_to_string(folder.join("config.yaml"))?,
         // The policy holds what they say; only `plan --config` reads them.
-        profiles: BTreeMap::new(),
+        files: BTreeMap::new(),
         policy: read_json(&folder.join("policy.json"))?,
         memory: read_json(&folder.join("memory.json"))?,
         plan: read_json(&folder.join("plan.json"))?,

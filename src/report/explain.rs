@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use super::html::{Escaped, known, millis, number, table};
-use crate::planner::input::{CapacityModel, ModelPolicy};
+use crate::planner::input::{CapacityModel, ModelPolicy, Preset};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
 use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadInputs, LoadTrace, Observation, Plan, PoolPlan};
 use crate::units::{Ratio, Replicas, Seconds, Tokens};
@@ -17,6 +17,7 @@ pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
     if let (Some(seen), Some(trace)) = (&plan.observation, &plan.envelope) {
         html.push_str(&arithmetic(plan, policy, seen, trace));
     }
+    html.push_str(&super::queueing::html(plan));
     for pool in &plan.pools {
         html.push_str(&steps(pool));
     }
@@ -32,16 +33,22 @@ pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
 
 fn window(plan: &Plan) -> String {
     let Some(seen) = &plan.observation else { return "<p>No window yet.</p>\n".to_owned() };
+    let [ttft, itl] = symbols(plan);
     let row = |symbol: &str, what: &str, value: String| vec![symbol.to_owned(), what.to_owned(), value];
     let rows = [
         row("H", "time that the window spans", format!("{} s", number(seen.elapsed_seconds.get()))),
         row("C", "requests completed", known(seen.requests.map(|requests| number(requests.get())))),
         row("I", "mean prompt length, tokens", known(seen.input_tokens.map(|tokens| number(tokens.get())))),
         row("O", "mean generated length, tokens", known(seen.output_tokens.map(|tokens| number(tokens.get())))),
-        row("T", "TTFT", latency(seen.ttft_seconds)),
-        row("G", "ITL", latency(seen.itl_seconds)),
+        row(ttft, "TTFT", latency(seen.ttft_seconds)),
+        row(itl, "ITL", latency(seen.itl_seconds)),
     ];
     format!("<h4>Window</h4>\n{}", table(&["", "observed", "value"], &rows))
+}
+
+/// What formulas call the latencies of the window. The queueing model's T is another one, and its formulas spell them out.
+pub(super) fn symbols(plan: &Plan) -> [&'static str; 2] {
+    if plan.preset == Preset::Wva { ["TTFT", "ITL"] } else { ["T", "G"] }
 }
 
 fn latency(value: Option<Seconds>) -> String {

@@ -5,4 +5,5 @@ pub mod explain;
 pub mod html;
 pub mod plans;
 pub mod plot;
+mod queueing;
 pub mod text;

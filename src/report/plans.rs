@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::planner::plan::{
-    EnvelopeTrace, Estimates, Latencies, LoadInputs, LoadTrace, Missing, Observation, PhaseState, Plan, PoolPlan, Prediction,
+    EnvelopeTrace, Estimates, Latencies, LoadInputs, LoadTrace, Missing, Observation, PhaseState, Plan, PoolPlan, Prediction, QueueingTrace,
 };
 use crate::units::{Replicas, TargetId, Tokens};
 
@@ -29,6 +29,7 @@ pub fn model(plan: &Plan) -> Value {
             "ttft_seconds": plan.slo.ttft.get(),
             "itl_seconds": plan.slo.itl.get(),
             "statistic": plan.slo.statistic.as_str(),
+            "source": plan.slo_source.as_str(),
             "explicit": plan.slo.explicit,
             "prompt": phase(plan.prompt),
             "generation": phase(plan.generation),
@@ -150,6 +151,36 @@ fn load_inputs(inputs: &LoadInputs) -> Value {
     })
 }
 
+/// Seconds, and requests a second.
+fn queueing(trace: &QueueingTrace) -> Value {
+    json!({
+        "parameters": {
+            "alpha_seconds": trace.parameters.alpha.get(),
+            "beta_seconds_per_token": trace.parameters.beta.get(),
+            "gamma_seconds_per_token": trace.parameters.gamma.get(),
+        },
+        "nis": trace.nis,
+        "condition_number": trace.condition,
+        "points": trace.points,
+        "accepted": trace.accepted,
+        "update": trace.update,
+        "utilization": trace.utilization.map(|utilization| utilization.get()),
+        "lengths": { "input_tokens": trace.lengths.input.get(), "output_tokens": trace.lengths.output.get() },
+        "objective": { "ttft_seconds": trace.objective.ttft.get(), "itl_seconds": trace.objective.itl.get() },
+        "multiplier": trace.multiplier.get(),
+        "max_batch": trace.max_batch.get(),
+        "capacity": trace.capacity.map(|capacity| {
+            json!({ "lower": capacity.lower.get(), "estimate": capacity.estimate.get(), "upper": capacity.upper.get() })
+        }),
+        "sized_with": trace.sized_with.get(),
+        "converged": trace.converged,
+        "demand": trace.demand.get(),
+        "cautious_demand": trace.cautious_demand.get(),
+        "standing_replicas": trace.standing.0,
+        "cost": trace.cost,
+    })
+}
+
 fn missing(missing: &Missing) -> Value {
     json!({ "what": missing.what.as_str(), "target": missing.target.as_ref().map(TargetId::as_str), "meaning": missing.what.meaning() })
 }
@@ -174,6 +205,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "slow_loop": pool.slow_loop.as_str(),
         "fast_loop": pool.fast_loop.as_str(),
         "load": pool.load.as_ref().map(load),
+        "queueing": pool.queueing.as_ref().map(queueing),
         "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),
         "startup_seconds": pool.startup.map(|startup| startup.get()),
         "capacity_unavailable": pool.capacity_unavailable,

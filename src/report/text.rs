@@ -21,10 +21,11 @@ pub fn plan(plan: &Plan) -> String {
 fn render(text: &mut String, plan: &Plan) -> std::fmt::Result {
     writeln!(text, "model {}: {} ({})", plan.model, plan.reason, plan.reason.meaning())?;
     if let Some(observation) = &plan.observation {
+        let [ttft, itl] = super::explain::symbols(plan);
         let shown = |value: Option<f64>, unit: &str| value.map_or_else(|| "unknown".to_owned(), |value| format!("{value:.6}{unit}"));
         writeln!(
             text,
-            "  window {:.3} s: C = {} requests, I = {} tokens, O = {} tokens, T = {}, G = {}",
+            "  window {:.3} s: C = {} requests, I = {} tokens, O = {} tokens, {ttft} = {}, {itl} = {}",
             observation.elapsed_seconds.get(),
             shown(observation.requests.map(|value| value.get()), ""),
             shown(observation.input_tokens.map(|value| value.get()), ""),
@@ -36,6 +37,7 @@ fn render(text: &mut String, plan: &Plan) -> std::fmt::Result {
     if let (Some(trace), Some(prompt), Some(generation)) = (&plan.envelope, plan.latency_ratio.prompt, plan.latency_ratio.generation) {
         arithmetic(text, plan, trace, prompt.get(), generation.get())?;
     }
+    text.push_str(&super::queueing::text(plan));
     for warning in &plan.warnings {
         writeln!(text, "  warning: {}", warning.meaning())?;
     }

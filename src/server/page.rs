@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::export::served::served;
 use crate::export::snapshot::{ModelSnapshot, Snapshot, TargetStatus};
 use crate::planner::input::{NEEDED, PoolPolicy, Statistic};
-use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan, Reason};
+use crate::planner::plan::{Observation, PhaseState, Plan, PoolPlan, Reason, SloSource};
 use crate::report::explain;
 use crate::report::html::{Escaped, brief, known, number, table};
 use crate::units::{Moment, Ratio, Seconds};
@@ -143,14 +143,24 @@ fn percent(share: Ratio) -> String {
 }
 
 fn latencies(plan: &Plan) -> String {
-    let header =
-        ["", "objective", "observed", "met", "attainable", "share within", "observed / profile", "estimate now", "estimate as recommended"];
+    let header = [
+        "",
+        "objective",
+        "observed",
+        "met",
+        "attainable",
+        "share within",
+        "observed / modelled",
+        "estimate now",
+        "estimate as recommended",
+    ];
     let seen = plan.observation.as_ref();
     let estimated = &plan.estimated;
     let rows = [
         phase(Phase {
             name: "TTFT",
             objective: plan.has_objectives().then(|| plan.slo.ttft.get()),
+            source: plan.slo_source,
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.ttft_seconds),
             state: plan.prompt,
@@ -161,6 +171,7 @@ fn latencies(plan: &Plan) -> String {
         phase(Phase {
             name: "ITL",
             objective: plan.has_objectives().then(|| plan.slo.itl.get()),
+            source: plan.slo_source,
             statistic: plan.slo.statistic,
             observed: seen.and_then(|seen| seen.itl_seconds),
             state: plan.generation,
@@ -181,6 +192,7 @@ struct Phase {
     name: &'static str,
     /// Seconds; `None` where the policy knows no objective.
     objective: Option<f64>,
+    source: SloSource,
     statistic: Statistic,
     observed: Option<Seconds>,
     state: PhaseState,
@@ -193,9 +205,13 @@ fn phase(phase: Phase) -> Vec<String> {
     let latency = |value: Option<Seconds>| known(value.map(|latency| millis(latency.get())));
     let yes_or_no = |flag: Option<bool>| known(flag.map(|flag| if flag { "yes" } else { "no" }));
     let [current, recommended] = phase.estimates;
+    let found = match phase.source {
+        SloSource::Explicit => String::new(),
+        source => format!(", {source}"),
+    };
     vec![
         phase.name.to_owned(),
-        known(phase.objective.map(|objective| format!("{} ({})", millis(objective), phase.statistic.as_str()))),
+        known(phase.objective.map(|objective| format!("{} ({}{found})", millis(objective), phase.statistic.as_str()))),
         latency(phase.observed),
         yes_or_no(phase.state.met),
         yes_or_no(phase.state.attainable),

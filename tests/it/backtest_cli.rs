@@ -205,3 +205,42 @@ fn the_end_of_the_warm_up_is_the_same_whatever_the_tick() {
     };
     assert_eq!([least(0), least(1)], [5.0, 47.0]);
 }
+
+/// A configuration of preset wva with these pools.
+fn learning(folder: &Path, roles: &[&str]) -> String {
+    let pool = |(index, role): (usize, &&str)| {
+        format!("      - {{ name: w{index}, role: {role}, max_replicas: 16, targets: {{ static: [\"http://10.0.0.{index}:8000\"] }} }}\n")
+    };
+    let pools: String = roles.iter().enumerate().map(pool).collect();
+    let name = roles.join("-");
+    let file = folder.join(format!("{name}.yaml"));
+    std::fs::write(&file, format!("models:\n  - name: m\n    planner: {{ preset: wva }}\n    pools:\n{pools}")).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_plans_without_a_profile_is_played_on_the_servers_of_one_that_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let measured = changed(folder.path(), "a.yaml", &[]);
+    let wva = learning(folder.path(), &["prefill", "decode"]);
+    let output = exporter(&["backtest", "--config", &wva, "--config", &measured, "--trace", TRACE, "--format", "json"]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("its objectives are learned; it is judged by those of"), "{told}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = document["configurations"].as_array().unwrap().iter().map(|outcome| outcome["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, [wva.as_str(), measured.as_str()], "the order is that of the flags");
+    let series = document["configurations"][0]["series"].as_array().unwrap();
+    assert!(series.iter().any(|point| point["reason"] == "none"), "it decides: {:?}", series.last());
+
+    let refused = |arguments: &[&str], expected: &str| {
+        let output = exporter(&["backtest", "--trace", TRACE]).args(arguments).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(64) && told.contains(expected), "{told}");
+    };
+    refused(&["--config", &wva], "expected one configuration with a profile");
+    let both = learning(folder.path(), &["aggregated"]);
+    refused(&["--config", &measured, "--config", &both], "expected pools of the roles of");
+    let variants = learning(folder.path(), &["prefill", "decode", "decode"]);
+    refused(&["--config", &measured, "--config", &variants], "expected one pool of each role");
+}

@@ -450,7 +450,7 @@ fn wrong_flags_are_named() {
     assert_eq!(
         found,
         [
-            "--preset: auto is not supported yet by this version; expected infera or dynamo, got \"auto\"",
+            "--preset: auto is not supported yet by this version; expected infera, dynamo or wva, got \"auto\"",
             "--metrics-url: expected a URL such as http://10.0.0.11:8000/metrics, got \"10.0.0.1:8000\": it has no http:// or https:// in front",
             "--listen: expected an IP address and a port such as 0.0.0.0:10877, got \"10877\"",
             "--metrics-url: target h:1/metrics is listed twice; keep one",
@@ -463,7 +463,7 @@ fn wrong_flags_are_named() {
             ..Inputs::default()
         }),
         [
-            "--profile-results: required with an objective: an SLO needs a measured profile so far (--profile-results FILE, preset infera); without both, preset dynamo plans by target throughput"
+            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do; without an objective preset dynamo plans by target throughput"
         ]
     );
     assert_eq!(

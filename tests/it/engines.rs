@@ -56,6 +56,8 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         pool: PoolId::from(name),
         role,
         gpus_per_replica: None,
+        cost: None,
+        accelerator: None,
         limits: Limits::new(Replicas(1), Replicas(100)).unwrap(),
         replicas_from: from,
         targets_per_replica: NonZeroU32::MIN,

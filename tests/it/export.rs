@@ -59,6 +59,8 @@ pub mod fixture {
             pool: name.into(),
             role,
             gpus_per_replica: None,
+            cost: None,
+            accelerator: None,
             limits: Limits::new(Replicas(1), Replicas(16)).unwrap(),
             replicas_from: ReplicasFrom::Metric,
             targets_per_replica: NonZeroU32::MIN,
@@ -108,6 +110,7 @@ pub mod fixture {
             coming_replicas: None,
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
+            queueing: None,
         }
     }
 
@@ -168,6 +171,7 @@ pub mod fixture {
             held: false,
             reason: Reason::None,
             slo: slo(),
+            slo_source: SloSource::Explicit,
             prompt: PhaseState { met: Some(true), attainable: Some(true) },
             generation: PhaseState { met: Some(true), attainable: None },
             observation: Some(observation()),
@@ -309,6 +313,7 @@ fn every_family_of_the_catalogue_has_a_series_and_no_other_is_exported() {
     let traffic = SourceLabels { model: "Qwen/Qwen3-8B".to_owned(), target_namespace: "llm".to_owned(), pool: None, role: None };
     snapshot.counters.discovery_refreshes.insert(traffic, (3, 1));
     let mut names: BTreeSet<_> = families(&snapshot, fixture::AT).iter().map(|family| family.name().to_owned()).collect();
+    names.extend(families(&crate::queueing_shown::learned(), fixture::AT).iter().map(|family| family.name().to_owned()));
     let process = process::ProcessUse {
         cpu_seconds: Some(1.5),
         resident_bytes: Some(1.0),
@@ -323,7 +328,8 @@ fn every_family_of_the_catalogue_has_a_series_and_no_other_is_exported() {
 
 #[test]
 fn series_carry_exactly_the_catalogued_labels_and_closed_values() {
-    for family in families(&fixture::snapshot(), fixture::AT) {
+    let presets = [fixture::snapshot(), crate::queueing_shown::learned()];
+    for family in presets.iter().flat_map(|snapshot| families(snapshot, fixture::AT)) {
         let record = catalog::by_name(family.name()).unwrap();
         assert_eq!(family.help(), record.help);
         let names = catalog::labels(family.name()).unwrap();
@@ -594,15 +600,17 @@ fn promtool_finds_nothing_to_say_about_the_page() {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    let mut promtool = Command::new("promtool")
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool is installed by tests/run");
-    promtool.stdin.take().unwrap().write_all(page(fixture::snapshot()).as_bytes()).unwrap();
-    let output = promtool.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    for snapshot in [fixture::snapshot(), crate::queueing_shown::learned()] {
+        let mut promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("promtool is installed by tests/run");
+        promtool.stdin.take().unwrap().write_all(page(snapshot).as_bytes()).unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    }
 }

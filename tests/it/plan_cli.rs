@@ -362,3 +362,25 @@ fn vllm_takes_ttft_from_prefill_and_the_rest_from_decode() {
         run(&["plan", "--config", text(&config), "--before", text(&before), "--after", text(pages.folder.path()), "--elapsed", "180s"]);
     assert!(code == Some(1) && stderr.contains("d1_8000_metrics.prom"), "{stderr}");
 }
+
+#[test]
+fn preset_wva_is_planned_from_pages_with_the_config_map_it_is_given() {
+    let pages = Pages::new();
+    std::fs::create_dir(pages.path("map")).unwrap();
+    pages.write("map/default", "sloMultiplier: 3.0\n");
+    pages.write("map/m", "model_id: M\nnamespace: default\ntargetTTFT: 500\ntargetITL: 50\n");
+    let [before, after, map] = ["a.prom", "b.prom", "map"].map(|name| pages.path(name));
+    let plan = |more: &[&str]| {
+        let pair = ["plan", "--before", text(&before), "--after", text(&after), "--elapsed", "180", "--model", "M"];
+        run(&[&pair, more].concat())
+    };
+    let (code, stdout, stderr) = plan(&["--queueing-config", text(&map)]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let model = &json(&stdout)["models"][0];
+    assert_eq!((&model["preset"], &model["pools"][0]["role"]), (&"wva".into(), &"aggregated".into()));
+    near(&model["slo"]["ttft_seconds"], 0.5);
+    assert_eq!(plan(&["--preset", "wva"]).0, Some(0), "objectives may be learned");
+    pages.write("map/m", "model_id: M\n");
+    let (code, _, stderr) = plan(&["--queueing-config", text(&map)]);
+    assert!(code == Some(64) && stderr.contains("map/m:1:1: namespace: required"), "{stderr}");
+}

@@ -8,6 +8,7 @@ mod faults;
 mod kill_switch;
 mod naming;
 mod process;
+mod queueing_config;
 mod reload;
 mod restart;
 

@@ -342,8 +342,24 @@ fn a_configuration_is_shipped_for_every_case_and_loads() {
     }
 }
 
-/// The preset has no limit on steps down; the shipped ScaledObjects have, as a test here holds.
-const EXPECTED_WARNINGS: [&str; 1] = ["preset infera has no limit on steps down"];
+#[test]
+fn the_example_of_preset_wva_takes_the_config_map_beside_it() {
+    let folder = "deploy/example/wva";
+    let name = format!("{folder}/config.yaml");
+    let draft = config::read(Inputs { file: Some(SourceText { path: (&name).into(), text: text(&name) }), ..Inputs::default() });
+    let map = draft.folder().unwrap().to_string_lossy().into_owned();
+    assert_eq!(map, format!("{folder}/queueing-config"));
+    let loaded = draft.finish(&files(&map).into_iter().map(|file| (PathBuf::from(&file), Ok(text(&file)))).collect());
+    let loaded = loaded.unwrap_or_else(|problems| panic!("{problems:#?}"));
+    let unexpected = loaded.warnings.iter().map(ToString::to_string).find(|warning| !warning.contains(EXPECTED_WARNINGS[0]));
+    assert_eq!((unexpected, loaded.notes), (None, Vec::new()));
+    let [llama, qwen] = loaded.config.models.as_slice() else { panic!("two models") };
+    assert_eq!((llama.policy.slo.explicit, llama.policy.slo.ttft.get(), qwen.policy.slo.explicit), (true, 0.5, false));
+    assert!(text("README.md").contains(&name), "the README names it");
+}
+
+/// Presets infera and wva have no limit on steps down; the shipped ScaledObjects have, as a test here holds.
+const EXPECTED_WARNINGS: [&str; 1] = ["has no limit on steps down"];
 
 #[test]
 fn the_example_and_the_config_map_plan_the_same_pools() {

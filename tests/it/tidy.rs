@@ -18,7 +18,7 @@ const fn room(name: &'static str, pure: bool, rooms: &'static [&'static str], cr
 const ROOMS: &[Room] = &[
     room("units", true, &[], &["serde"]),
     room("exposition", true, &["units"], &["memchr", "fast_float2"]),
-    room("planner", true, &["units"], &["serde"]),
+    room("planner", true, &["units"], &["nalgebra", "serde"]),
     room("engines", true, &["units", "exposition", "planner"], &[]),
     room(
         "config",

@@ -11,7 +11,7 @@ use super::BacktestArgs;
 use crate::cli::Failure;
 use crate::cli::load::load;
 use crate::config::{Flags, ModelConfig, ModelSelector};
-use crate::planner::input::{CapacityModel, Mode, ModelPolicy, PoolPolicy};
+use crate::planner::input::{CapacityModel, Mode, ModelPolicy, PoolPolicy, Preset};
 use crate::report::text::printable;
 use crate::simulator::backtest::{MOST_TICKS, Scenario};
 use crate::simulator::trace::edit::Edits;
@@ -71,22 +71,54 @@ fn chosen(file: &Path, models: &[ModelConfig], name: Option<&str>) -> Result<Mod
     }
 }
 
-/// What of a further configuration has no effect, because the servers are those of the first one.
-pub(super) fn unlike(first: &ModelPolicy, other: &ModelPolicy) -> Vec<String> {
+/// The first configuration with a profile: it describes the simulated servers.
+pub(super) fn servers(configurations: &[Configuration]) -> Result<&Configuration, Failure> {
+    let measured = |configuration: &&Configuration| matches!(configuration.policy.capacity, CapacityModel::Envelope(_));
+    configurations.iter().find(measured).ok_or_else(no_servers)
+}
+
+/// That nobody describes the servers.
+pub(super) fn no_servers() -> Failure {
+    Failure::Usage(
+        "--config: the simulated servers are made of a profile (planner.profile), so expected one configuration with a profile; for presets \
+         that read none give it beside theirs"
+            .to_owned(),
+    )
+}
+
+/// Whether the servers have the pools that a configuration plans.
+pub(super) fn playable(servers: &Configuration, other: &Configuration) -> Result<(), Failure> {
+    let of = |configuration: &Configuration, role| configuration.policy.pools.iter().filter(|pool| pool.role == role).count();
+    for pool in &other.policy.pools {
+        let message = match (of(servers, pool.role), of(other, pool.role)) {
+            (0, _) => format!("expected pools of the roles of {}, got {} of role {}", servers.name, pool.pool, pool.role),
+            (_, 1) => continue,
+            _ => format!(
+                "expected one pool of each role, since the simulated replicas of one role are alike, got several of role {}",
+                pool.role
+            ),
+        };
+        return Err(Failure::Usage(format!("{}: {message}", other.name)));
+    }
+    Ok(())
+}
+
+/// What of another configuration has no effect, because the servers are of `servers`.
+pub(super) fn unlike(servers: &Configuration, other: &Configuration) -> Vec<String> {
     let mut found = Vec::new();
-    if other.slo != first.slo {
-        found.push("its objectives are others; it is judged by those of the first configuration".to_owned());
+    let (name, first, other) = (&servers.name, &servers.policy, &other.policy);
+    if !other.slo.explicit && other.preset == Preset::Wva {
+        found.push(format!("its objectives are learned; it is judged by those of {name}"));
+    } else if other.slo != first.slo {
+        found.push(format!("its objectives are others; it is judged by those of {name}"));
     }
     if other.model != first.model {
-        found.push(format!(
-            "it plans model {}; the requests and servers are those of {} in the first configuration",
-            other.model, first.model
-        ));
+        found.push(format!("it plans model {}; the requests and servers are those of {} in {name}", other.model, first.model));
     }
     if let (CapacityModel::Envelope(own), CapacityModel::Envelope(used)) = (&other.capacity, &first.capacity)
         && own.document() != used.document()
     {
-        found.push("its profile is another; it plans by that, on servers of the first configuration's profile".to_owned());
+        found.push(format!("its profile is another; it plans by that, on servers of the profile of {name}"));
     }
     let gpus = |pool: &PoolPolicy| pool.gpus_per_replica.map(std::num::NonZeroU32::get);
     for pool in &other.pools {
@@ -95,7 +127,7 @@ pub(super) fn unlike(first: &ModelPolicy, other: &ModelPolicy) -> Vec<String> {
         {
             let shown = |pool: &PoolPolicy| gpus(pool).map_or_else(|| "those of its profile".to_owned(), |gpus| gpus.to_string());
             let (own, used) = (shown(pool), shown(used));
-            found.push(format!("gpus_per_replica of its {} pool is {own}; servers and cost are those of the first, {used}", pool.role));
+            found.push(format!("gpus_per_replica of its {} pool is {own}; servers and cost are those of {name}, {used}", pool.role));
         }
     }
     found

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::ValueEnum;
 
-use self::inputs::{Configuration, check_spans, configuration, traffic, unlike};
+use self::inputs::{Configuration, check_spans, configuration, no_servers, playable, servers, traffic, unlike};
 use self::page::Page;
 use super::Failure;
 use crate::config;
@@ -36,7 +36,7 @@ const PROGRESS: usize = 70;
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = help::SHAPES)]
 pub struct BacktestArgs {
-    /// A configuration to be judged; repeat it to compare. Objectives, profile and GPUs of the first one are those of the simulated servers; the limits of each hold for itself, those of the first for baselines too
+    /// A configuration to be judged; repeat it to compare. Objectives, profile and GPUs of the first one with a profile are those of the simulated servers; the limits of each hold for itself, those of that one for baselines too
     #[arg(long, required = true)]
     pub config: Vec<PathBuf>,
     /// The model to be judged, where a configuration plans several
@@ -109,20 +109,17 @@ fn factor(text: &str) -> Result<f64, String> {
 pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     let model = args.model.as_deref();
     let configurations = args.config.iter().map(|file| configuration(file, model)).collect::<Result<Vec<_>, Failure>>()?;
-    let Some((first, others)) = configurations.split_first() else { return Err(Failure::Usage("expected --config".to_owned())) };
-    for other in others {
-        for found in unlike(&first.policy, &other.policy) {
+    let servers = servers(&configurations)?;
+    for other in configurations.iter().filter(|other| !std::ptr::eq(*other, servers)) {
+        playable(servers, other)?;
+        for found in unlike(servers, other) {
             tracing::warn!("{}: {found}", other.name);
         }
     }
     let page = args.html.as_ref().map(|file| Page::of(file, &read_files(args, &configurations))).transpose()?;
     let trace = traffic(args)?;
     check_spans(args, &trace, &configurations)?;
-    let world = World::new(&first.policy, &trace, &settings(args)).ok_or_else(|| {
-        Failure::Usage(
-            "--config: the first configuration describes the simulated servers, so it needs a profile (planner.profile)".to_owned(),
-        )
-    })?;
+    let world = World::new(&servers.policy, &trace, &settings(args)).ok_or_else(no_servers)?;
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
     let policies: Vec<_> = configurations.iter().map(|configuration| (configuration.name.clone(), configuration.policy.clone())).collect();
     let comparison = Comparison::of(&world, traffic, &policies, args.baselines, &mut progress);

@@ -3,6 +3,7 @@
 //! A proposer answers every set of facts: with wishes, or with the reason why there are none.
 
 pub mod envelope;
+pub mod queueing;
 pub mod threshold;
 
 use std::collections::BTreeMap;
@@ -66,6 +67,6 @@ pub trait Propose {
 pub fn gpus_of(pool: &PoolPolicy, capacity: &CapacityModel) -> u32 {
     match capacity {
         CapacityModel::Envelope(envelope) => envelope::gpus_of(pool, envelope),
-        CapacityModel::Unknown => pool.gpus_per_replica.map_or(1, std::num::NonZeroU32::get),
+        CapacityModel::Queueing(_) | CapacityModel::Unknown => pool.gpus_per_replica.map_or(1, std::num::NonZeroU32::get),
     }
 }

@@ -6,6 +6,7 @@ mod inputs;
 mod lifecycle;
 mod load;
 mod properties;
+mod queueing;
 mod scenarios;
 mod serving;
 mod silence;

@@ -44,6 +44,8 @@ pub fn infera_policy() -> ModelPolicy {
         pool: PoolId::from(name),
         role,
         gpus_per_replica: None,
+        cost: None,
+        accelerator: None,
         limits: Limits::new(Replicas(1), Replicas(1000)).unwrap(),
         replicas_from: ReplicasFrom::Metric,
         targets_per_replica: NonZeroU32::MIN,

@@ -1,6 +1,7 @@
 //! How does the planner do? It is the one that the exporter runs, called as the exporter calls it.
 //!
-//! It scrapes the simulated routers each tick, and the replicas as vLLM servers where it looks at how full they are. Its plan is checked, and
+//! It scrapes the simulated routers each tick, and the replicas as vLLM servers where it looks at how full they are or
+//! learns from them. Its plan is checked, and
 //! what it publishes becomes the target at once. Three things of the configuration have no place in a backtest and are replaced: pins belong to
 //! today and not to the trace; a shadow or frozen mode would publish nothing to judge; replicas are counted by the router's metric, or are those
 //! that take requests, because the simulated ones have no addresses to be discovered.
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use super::policy::{Answer, Policy, PoolWhy, View, Why};
 use crate::planner::input::{
-    Mode, ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, Sample, SourceId, SourceInput, TargetReading,
+    CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, Sample, SourceId, SourceInput, TargetReading,
 };
 use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
@@ -34,9 +35,10 @@ impl Planner {
     pub fn new(name: &str, policy: &ModelPolicy) -> Self {
         let mut policy = policy.clone();
         policy.mode = Mode::Publish;
+        let reads_servers = reads_servers(&policy);
         for pool in &mut policy.pools {
             pool.pin = None;
-            pool.replicas_from = if policy.load.is_some() { ReplicasFrom::Targets } else { ReplicasFrom::Metric };
+            pool.replicas_from = if reads_servers { ReplicasFrom::Targets } else { ReplicasFrom::Metric };
             pool.targets_per_replica = NonZeroU32::MIN;
         }
         Self { name: name.to_owned(), policy, memory: Memory::default() }
@@ -54,7 +56,7 @@ impl Planner {
             SourceInput { source, discovery_failed: false, targets: samples.into_iter().map(target).collect(), lifecycle: None }
         };
         let mut sources = vec![source(SourceId::Traffic, "router", (0..).zip(view.router_samples(model, EPOCH)).collect())];
-        if self.policy.load.is_some() {
+        if reads_servers(&self.policy) {
             let servers = |pool: &PoolPolicy| {
                 let samples = view.server_samples(pool.role, model, EPOCH);
                 source(SourceId::Pool(pool.pool.clone()), pool.role.as_str(), samples)
@@ -63,6 +65,11 @@ impl Planner {
         }
         ModelInput { sources }
     }
+}
+
+/// Whether it looks at the replicas themselves: at how full they are, or at what they teach.
+fn reads_servers(policy: &ModelPolicy) -> bool {
+    policy.load.is_some() || matches!(policy.capacity, CapacityModel::Queueing(_))
 }
 
 impl Policy for Planner {

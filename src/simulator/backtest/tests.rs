@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::outcome::Point;
 use super::*;
 use crate::planner::input::*;
 use crate::planner::model::envelope::Envelope;
+use crate::planner::model::queueing::SloMultiplier;
 use crate::planner::plan::Reason;
 use crate::planner::propose::threshold::Target;
 use crate::simulator::clairvoyant::{self, Effort};
@@ -39,6 +41,8 @@ fn model() -> ModelPolicy {
         pool: PoolId::from(name),
         role,
         gpus_per_replica: None,
+        cost: None,
+        accelerator: None,
         limits: limits(),
         replicas_from: ReplicasFrom::Metric,
         targets_per_replica: NonZeroU32::MIN,
@@ -356,4 +360,65 @@ fn replicas_that_drain_when_the_judgement_begins_belong_to_the_peak() {
     let outcome = run(&scenario, &mut Scheduled { name: "falls".to_owned(), plan });
     let decode = outcome.roles[&Role::Decode];
     assert!(decode.peak > Replicas(6) && decode.downs == 0, "{decode:?}");
+}
+
+/// Preset wva: no profile, an objective.
+fn wva() -> ModelPolicy {
+    ModelPolicy {
+        preset: Preset::Wva,
+        interval: Duration::from_secs(30),
+        capacity: CapacityModel::Queueing(QueueingPolicy {
+            multiplier: SloMultiplier::new(3.0).unwrap(),
+            max_batch: NonZeroU32::new(1024).unwrap(),
+            learned_for: Duration::from_secs(7 * 86_400),
+        }),
+        correction: false,
+        growth: GrowthRule::Confirm(NonZeroU32::new(4).unwrap()),
+        traffic_change: ChangeRule::Tolerate,
+        ..model()
+    }
+}
+
+/// The smallest count of a role at which the mean latency that it decides is within the objective, the other role having plenty.
+fn smallest_sufficient(scenario: &Scenario<'_>, role: Role) -> u32 {
+    let fits = |count: &u32| {
+        let counts = if role == Role::Prefill { counts(*count, 20) } else { counts(20, *count) };
+        let outcome = run(&scenario.starting_with(&counts), &mut Static(counts));
+        let mean = |of: fn(&Point) -> Option<Seconds>| {
+            let points: Vec<(f64, f64)> =
+                outcome.series.iter().filter_map(|point| Some((of(point)?.get(), point.completed.get()))).collect();
+            points.iter().map(|(latency, weight)| latency * weight).sum::<f64>() / points.iter().map(|(_, weight)| weight).sum::<f64>()
+        };
+        if role == Role::Prefill { mean(|point| point.ttft) <= scenario.ttft.get() } else { mean(|point| point.itl) <= scenario.itl.get() }
+    };
+    (1..20).find(fits).unwrap()
+}
+
+#[test]
+fn with_a_profile_or_by_learning_each_role_comes_within_one_of_the_smallest_sufficient_count() {
+    let ramp = "isl=1500&isl_cv=0.3&osl=110&osl_cv=0.4";
+    let learning = trace(&format!("diurnal?low=4&high=14&period=40m&duration=80m&{ramp}"));
+    for rate in [5.0, 6.0, 11.0] {
+        let steady = trace(&format!("steady?rate={rate}&duration=30m&{ramp}"));
+        let mut requests = learning.requests.clone();
+        requests.extend(
+            steady.requests.iter().map(|request| crate::simulator::workload::Request { at: request.at + learning.length, ..*request }),
+        );
+        let both = Trace { requests, length: learning.length + steady.length, ..learning.clone() };
+        let scenario = scenario_of(&both);
+        let alone = scenario_of(&steady);
+        let need = [Role::Prefill, Role::Decode].map(|role| smallest_sufficient(&alone, role));
+        for policy in [model(), wva()] {
+            let outcome = run(&scenario.starting_with(&counts(3, 3)), &mut Planner::new("planner", &policy));
+            let last = outcome.decisions.iter().rev().find(|one| !one.replicas.is_empty()).unwrap();
+            let found = [Role::Prefill, Role::Decode].map(|role| last.replicas[&role].0);
+            let (from, name) = (both.length.as_secs_f64() - 900.0, policy.preset.as_str());
+            for (found, need) in found.iter().zip(need) {
+                assert!((need..=need + 1).contains(found), "{name} at {rate}/s: {found} where {need} are needed");
+            }
+            let moves = outcome.decisions.iter().filter(|one| one.at.get() > from && !one.replicas.is_empty()).count();
+            // A rare window may still add one, which then stays: there and back would be two.
+            assert!(policy.preset != Preset::Wva || moves <= 1, "{name} at {rate}/s moved {moves} times in the last quarter of an hour");
+        }
+    }
 }

@@ -1,0 +1,120 @@
+//! What is allowed and yet probably not meant? The warnings of `check`, which `run` logs.
+
+use super::check::Values;
+use super::problem::Problem;
+use super::resolve::{self, ModelDraft};
+use super::{Config, ModelConfig, scalar};
+use crate::planner::input::{CapacityModel, ModelPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
+use crate::planner::model::envelope::Envelope;
+use crate::units::{Ratio, Role, Seconds, Tokens};
+
+/// All of them, model by model.
+pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    for (draft, model) in models.iter().zip(&config.models) {
+        let at = |name: &str| format!("{}.{name}", draft.key);
+        if matches!(model.policy.preset, Preset::Infera | Preset::Wva) {
+            let preset = model.policy.preset.as_str();
+            let message = format!(
+                "preset {preset} has no limit on steps down: a fall of the recommendation is followed at once; give the HPA or the \
+                           ScaledObject behavior.scaleDown policies, or a stabilization window"
+            );
+            warnings.push(values.describe(&at("planner.preset"), message));
+        }
+        let (scrape, interval) = (model.policy.scrape_interval, model.policy.interval);
+        if scrape * 4 > interval {
+            let message = format!(
+                "scrape.interval ({}) is more than a quarter of it ({}): a single lost scrape costs much of a window",
+                resolve::text(scrape),
+                resolve::text(interval)
+            );
+            warnings.push(values.describe(&at("planner.adjustment_interval"), message));
+        }
+        if let CapacityModel::Envelope(envelope) = &model.policy.capacity {
+            let unlike = unlike_throughput(envelope).map(|message| ("planner.profile", message));
+            for (key, message) in floors(model, envelope).into_iter().chain(unlike) {
+                warnings.push(values.describe(&at(key), message));
+            }
+        }
+        for pool in blind_prefill(&model.policy) {
+            let message = "the servers do not export it, and target throughput and latency count waiting prompts in context lengths: \
+                           without it the pool is held with reason missing_capability";
+            let key = draft.pools.iter().find(|known| known.pool.as_ref() == Some(&pool.pool)).map_or("pools", |known| known.key.as_str());
+            warnings.push(values.describe(&format!("{key}.capabilities.context_length"), message.to_owned()));
+        }
+        for source in model.sources.iter().filter(|source| source.access.insecure_skip_verify) {
+            let pool = draft.pools.iter().find(|pool| pool.pool.as_ref().is_some_and(|name| source.source == SourceId::Pool(name.clone())));
+            let key = pool.map_or_else(|| at("traffic"), |pool| pool.key.clone());
+            let message = "certificates are not checked: anyone on the way can read the credentials and forge the numbers; write \
+                           tls.ca_file instead";
+            warnings.push(values.describe(&format!("{key}.targets.tls.insecure_skip_verify"), message.to_owned()));
+        }
+        for (pool, policy) in draft.pools.iter().zip(&model.policy.pools) {
+            let source = model.sources.iter().find(|source| source.source == SourceId::Pool(policy.pool.clone()));
+            if let Some([only]) = source.map(|source| source.targets.as_slice())
+                && scalar::is_loopback(only)
+                && policy.limits.max().0 > 1
+            {
+                let message = format!(
+                    "{} is the pool's only target and max_replicas is {}: beside one of several replicas we see a part of the traffic \
+                     only; run one exporter for the whole pool",
+                    only.target,
+                    policy.limits.max()
+                );
+                warnings.push(values.describe(&format!("{}.targets.static", pool.key), message));
+            }
+        }
+    }
+    warnings
+}
+
+/// Prefill pools whose waiting prompts cannot be held against a context length.
+fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
+    let counts_lengths = policy.load.is_some_and(|load| load.prefill_unit == QueueUnit::ContextLengths);
+    let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
+    policy.pools.iter().filter(blind)
+}
+
+/// How far a prompt's latency and the throughput may be apart.
+const MOST_APART: f64 = 1.25;
+
+/// That most prompts of the profile would take a replica much more or less time by its throughput than by their TTFT.
+fn unlike_throughput(envelope: &Envelope) -> Option<String> {
+    let prefill = &envelope.document().prefill;
+    let gpus = f64::from(envelope.prefill_gpus().get());
+    let points = prefill.isl.iter().zip(&prefill.ttft_ms).zip(&prefill.thpt_per_gpu);
+    let mut ratios: Vec<f64> = points.map(|((isl, ttft), throughput)| isl / (ttft / 1000.0) / gpus / throughput).collect();
+    ratios.sort_by(f64::total_cmp);
+    let apart = ratios.iter().filter(|ratio| !(1.0 / MOST_APART..=MOST_APART).contains(*ratio)).count();
+    let median = ratios.get(ratios.len() / 2)?;
+    (2 * apart > ratios.len()).then(|| {
+        format!(
+            "prefill.ttft_ms and prefill.thpt_per_gpu do not fit together at {apart} of {} points: one prompt after the other on {gpus} GPUs, \
+             isl / TTFT / GPUs is {median:.2} times the throughput in the middle; is it the throughput of one GPU, and of one prompt at a time?",
+            ratios.len()
+        )
+    })
+}
+
+/// Objectives that no number of replicas can meet, by the profile's own fastest points.
+fn floors(model: &ModelConfig, envelope: &Envelope) -> Vec<(&'static str, String)> {
+    let document = envelope.document();
+    let mut found = Vec::new();
+    let millis = |seconds: Seconds| format!("{:.4} ms", seconds.get() * 1000.0);
+    // Both axes have a first element: the envelope is checked.
+    let shortest = document.prefill.isl.first().copied().unwrap_or_default();
+    let prompt = envelope.prompt(Tokens(shortest)).latency;
+    if model.policy.slo.ttft.get() <= prompt.get() {
+        let message =
+            format!("no number of replicas can meet it: the profile's shortest prompt ({shortest} tokens) takes {}", millis(prompt));
+        found.push(("slo.ttft", message));
+    }
+    let least = document.decode.kv_usage.first().copied().unwrap_or_default();
+    let context = document.decode.context_length.first().copied().unwrap_or_default();
+    let generation = envelope.generation(Ratio(least), Tokens(context)).latency;
+    if model.policy.slo.itl.get() < generation.get() {
+        let message = format!("no number of replicas can meet it: the profile's least occupied point takes {}", millis(generation));
+        found.push(("slo.itl", message));
+    }
+    found
+}

@@ -1,0 +1,229 @@
+//! What did one replica of a pool do in the window? The mean of its busy replicas, weighted by their arrivals (seed 001 section 4.1).
+//!
+//! What teaches the queueing model must be a steady state, and the server's own:
+//!
+//! | seen | then |
+//! |---|---|
+//! | a replica that began within the warm-up, or within the window | its latencies do not count |
+//! | a batch that grew or shrank by more than a tenth of the completions | the window teaches nothing: T = alpha / (1 - rho) holds in balance |
+//! | requests that wait, for more than half of TTFT by Little's law | TTFT is the queue's and not the server's: only ITL teaches |
+//! | fewer than 20 completions | the window teaches nothing |
+//! | prompts of which a cache held a part | their computed tokens count: what is not computed costs nothing |
+
+use std::time::Duration;
+
+use super::input::{Gauge, ModelPolicy, PoolPolicy, Signal, SourceId, Tally};
+use super::learn::Seen;
+use super::memory::Memory;
+use super::model::queueing::Lengths;
+use super::observe::{self, mean_itl, mean_of};
+use super::window::{Delta, TargetWindow};
+use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+
+/// Completions of a pool below which a window teaches nothing: its means would be guesses.
+const LEAST_REQUESTS: f64 = 20.0;
+/// Change of the batch, over the completions, from which a window is no steady state.
+const LARGEST_CHANGE: f64 = 0.1;
+/// Share of TTFT that may be the wait in a queue.
+const LARGEST_WAIT: f64 = 0.5;
+
+/// One replica's window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReplicaWindow {
+    /// Requests a second.
+    pub rate: RequestsPerSecond,
+    /// Mean lengths.
+    pub lengths: Lengths,
+    /// Mean TTFT, where it is known.
+    pub ttft: Option<Seconds>,
+    /// Mean ITL, where it is known.
+    pub itl: Option<Seconds>,
+}
+
+/// The busy replicas of a pool together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Busy {
+    /// Requests a second, all together.
+    pub rate: RequestsPerSecond,
+    /// How many are busy.
+    pub replicas: Replicas,
+    /// Mean lengths, weighted by rate, as the other means.
+    pub lengths: Lengths,
+    /// Mean TTFT; `None` where a busy replica has none.
+    pub ttft: Option<Seconds>,
+    /// Mean ITL; `None` where a busy replica has none.
+    pub itl: Option<Seconds>,
+}
+
+/// The arrival-weighted means over the replicas that have traffic; `None` where none has.
+pub fn aggregate(replicas: &[ReplicaWindow]) -> Option<Busy> {
+    let busy: Vec<&ReplicaWindow> = replicas.iter().filter(|one| one.rate.is_positive()).collect();
+    let rate: f64 = busy.iter().map(|one| one.rate.get()).sum();
+    let mean = |of: &dyn Fn(&ReplicaWindow) -> Option<f64>| {
+        let weighted: Option<f64> = busy.iter().map(|one| Some(one.rate.get() * of(one)?)).sum();
+        weighted.map(|sum| sum / rate).filter(|mean| mean.is_finite())
+    };
+    let input = mean(&|one| Some(one.lengths.input.get())).filter(|_| rate > 0.0)?;
+    let output = mean(&|one| Some(one.lengths.output.get()))?;
+    Some(Busy {
+        rate: RequestsPerSecond(rate),
+        // A fleet is far smaller than the range.
+        replicas: Replicas(busy.len() as u32),
+        lengths: Lengths { input: Tokens(input), output: Tokens(output) },
+        ttft: mean(&|one| one.ttft.map(Seconds::get)).map(Seconds),
+        itl: mean(&|one| one.itl.map(Seconds::get)).map(Seconds),
+    })
+}
+
+/// What a pool's window teaches of one replica; `None` where it teaches nothing.
+pub fn seen(memory: &Memory, policy: &ModelPolicy, pool: &PoolPolicy, replicas: Option<Replicas>, now: Moment) -> Option<Seen> {
+    let own = memory.source(&SourceId::Pool(pool.pool.clone()));
+    let source = own.or_else(|| memory.source(&SourceId::Traffic))?;
+    let longest = observe::longest_window(policy);
+    let mut windows = Vec::new();
+    let mut balance = Balance::default();
+    for target in source.targets.values() {
+        let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else { continue };
+        if is_fresh(target, policy.warm_up, now) || target.known_from.is_some() {
+            continue;
+        }
+        balance.add(target, &delta);
+        windows.extend(window(&delta, pool));
+    }
+    let busy = aggregate(&windows)?;
+    if balance.completed < LEAST_REQUESTS || balance.is_changing() {
+        return None;
+    }
+    // A front end speaks for all replicas of the pool, a target of the pool for itself.
+    let count = if own.is_some() {
+        f64::from(busy.replicas.0) / f64::from(pool.targets_per_replica.get())
+    } else {
+        replicas.filter(|count| count.0 > 0)?.as_f64()
+    };
+    let has = |other: Role| pool.role != other;
+    let queued = busy.ttft.is_none_or(|ttft| balance.waiting / busy.rate.get() > LARGEST_WAIT * ttft.get());
+    Some(Seen {
+        served: RequestsPerSecond(busy.rate.get() / count.max(1.0)),
+        lengths: busy.lengths,
+        ttft: busy.ttft.filter(|ttft| has(Role::Decode) && !queued && ttft.is_positive()),
+        itl: busy.itl.filter(|itl| has(Role::Prefill) && itl.is_positive()),
+    })
+    .filter(|seen| seen.ttft.is_some() || seen.itl.is_some())
+}
+
+/// Mean lengths of a pool's or of all traffic's requests in the window, prompts without their cached part.
+pub fn lengths(delta: &Delta, role: Role) -> Option<Lengths> {
+    let mean = |signal, tally| {
+        let by_tally = || delta.tallies.get(&tally).map(|tokens| tokens / delta.completed());
+        mean_of(delta.histograms.get(&signal)).or_else(by_tally).filter(|mean| mean.is_finite() && *mean > 0.0)
+    };
+    let input = mean(Signal::PromptTokens, Tally::PromptTokens)? * (1.0 - cached(delta));
+    // A prefill server's requests end with their first token.
+    let output = mean(Signal::OutputTokens, Tally::GeneratedTokens).or((role == Role::Prefill).then_some(1.0))?;
+    (input > 0.0).then_some(Lengths { input: Tokens(input), output: Tokens(output) })
+}
+
+/// Share of the prompts that a cache held, in 0..1; 0 where the engine does not say.
+fn cached(delta: &Delta) -> f64 {
+    let share = |part: Tally, whole: Tally| {
+        let (part, whole) = (delta.tallies.get(&part)?, delta.tallies.get(&whole)?);
+        (*whole > 0.0).then(|| part / whole)
+    };
+    let share = share(Tally::CachedTokens, Tally::PromptTokens).or_else(|| share(Tally::PrefixHits, Tally::PrefixQueries));
+    // At least one token of a prompt is always computed.
+    share.filter(|share| share.is_finite()).unwrap_or(0.0).clamp(0.0, 0.999)
+}
+
+fn window(delta: &Delta, pool: &PoolPolicy) -> Option<ReplicaWindow> {
+    let rate = delta.completed() / delta.elapsed.as_secs_f64();
+    Some(ReplicaWindow {
+        rate: RequestsPerSecond(rate),
+        lengths: lengths(delta, pool.role).filter(|_| rate > 0.0)?,
+        ttft: mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds),
+        itl: mean_itl(delta).map(Seconds),
+    })
+}
+
+fn is_fresh(target: &TargetWindow, warm_up: Duration, now: Moment) -> bool {
+    let start = target.last.as_ref().and_then(|last| last.sample.process_start);
+    start.is_some_and(|start| now.wall.as_secs_f64() - start < warm_up.as_secs_f64())
+}
+
+/// Whether what came and what went are about the same.
+#[derive(Debug, Default)]
+struct Balance {
+    completed: f64,
+    /// Growth of the batches.
+    grown: f64,
+    /// Requests that wait at the end.
+    waiting: f64,
+}
+
+impl Balance {
+    fn add(&mut self, target: &TargetWindow, delta: &Delta) {
+        self.completed += delta.completed();
+        self.grown += target.growth_of(Gauge::Running).or_else(|| target.growth_of(Gauge::InFlight)).unwrap_or(0.0);
+        self.waiting += target.last_gauge(Gauge::Waiting).unwrap_or(0.0);
+    }
+
+    fn is_changing(&self) -> bool {
+        self.grown.abs() > LARGEST_CHANGE * self.completed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const GOLDENS: &str = include_str!("../../tests/fixtures/goldens/queueing.json");
+
+    #[test]
+    fn the_aggregation_goldens_agree() {
+        let goldens: Value = serde_json::from_str(GOLDENS).unwrap();
+        let cases = goldens["aggregate"].as_array().unwrap();
+        assert_eq!(cases.len(), 30);
+        for case in cases {
+            let number = |of: &Value, key: &str| of[key].as_f64().unwrap();
+            let replica = |one: &Value| ReplicaWindow {
+                rate: RequestsPerSecond(number(one, "rate_per_s")),
+                lengths: Lengths { input: Tokens(number(one, "input_tokens")), output: Tokens(number(one, "output_tokens")) },
+                ttft: Some(Seconds(number(one, "ttft_ms") / 1000.0)),
+                itl: Some(Seconds(number(one, "itl_ms") / 1000.0)),
+            };
+            let replicas: Vec<ReplicaWindow> = case["replicas"].as_array().unwrap().iter().map(replica).collect();
+            let found = aggregate(&replicas);
+            let expect = &case["expect"];
+            if expect.is_null() {
+                assert_eq!(found, None, "{case}");
+                continue;
+            }
+            let found = found.unwrap();
+            for (ours, golden) in [
+                (found.rate.get(), number(expect, "rate_per_s")),
+                (found.lengths.input.get(), number(expect, "input_tokens")),
+                (found.lengths.output.get(), number(expect, "output_tokens")),
+                (found.ttft.unwrap().get(), number(expect, "ttft_ms") / 1000.0),
+                (found.itl.unwrap().get(), number(expect, "itl_ms") / 1000.0),
+            ] {
+                assert!((ours - golden).abs() <= 1e-9 * golden, "{ours}, expected {golden} in {case}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_replicas_does_not_matter() {
+        let one = |rate: f64, ttft: f64| ReplicaWindow {
+            rate: RequestsPerSecond(rate),
+            lengths: Lengths { input: Tokens(100.0 * rate), output: Tokens(50.0) },
+            ttft: Some(Seconds(ttft)),
+            itl: None,
+        };
+        let mut replicas = vec![one(1.0, 0.1), one(2.0, 0.3), one(4.0, 0.2)];
+        let before = aggregate(&replicas).unwrap();
+        replicas.reverse();
+        let after = aggregate(&replicas).unwrap();
+        assert_eq!((before.ttft, before.lengths, before.itl), (after.ttft, after.lengths, None));
+    }
+}

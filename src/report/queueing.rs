@@ -1,0 +1,430 @@
+//! How does a person redo the queueing model's decision by hand? The objectives, what one replica can do within them, and how many follow.
+//!
+//! Times are in milliseconds and rates in requests a second; the API has seconds, unrounded. T is the duration of an iteration here.
+
+use std::fmt::Write;
+
+use super::html::{Escaped, known, millis, number, table};
+use crate::planner::learn::{LARGEST_CONDITION, LEAST_UPDATES, Update};
+use crate::planner::model::queueing::{Objective, Parameters};
+use crate::planner::plan::{Plan, PoolPlan, QueueingTrace, SloSource};
+use crate::planner::propose::queueing::{DEVIATIONS, PADDING, padded};
+use crate::planner::variants::{CONVERGED, HEADROOM, HIGHEST_ITL, HIGHEST_TTFT, ROOM};
+use crate::units::{RequestsPerSecond, Role, Seconds};
+
+/// One quantity: how it is computed, with numbers, and what comes of it.
+struct Line {
+    quantity: String,
+    formula: String,
+    result: String,
+}
+
+struct Section {
+    title: String,
+    lines: Vec<Line>,
+}
+
+/// The arithmetic as tables; empty where no queueing model decided.
+pub(super) fn html(plan: &Plan) -> String {
+    let mut html = String::new();
+    for section in sections(plan) {
+        let row = |line: Line| vec![line.quantity, line.formula, line.result];
+        let rows: Vec<_> = section.lines.into_iter().map(row).collect();
+        let _ = write!(html, "<h4>{}</h4>\n{}", Escaped(section.title), table(&["quantity", "formula and numbers", "result"], &rows));
+    }
+    html
+}
+
+/// The same in lines for a terminal, in characters that every terminal has.
+pub(super) fn text(plan: &Plan) -> String {
+    let mut text = String::new();
+    for section in sections(plan) {
+        let _ = writeln!(text, "  {}:", section.title);
+        for Line { quantity, formula, result } in section.lines {
+            let _ = writeln!(text, "    {quantity:<29} {formula}{}{result}", if formula.is_empty() { "" } else { " = " });
+        }
+    }
+    text.replace('×', "*").replace('−', "-").replace('–', "unknown").replace('√', "sqrt").replace('⌈', "ceil(").replace('⌉', ")")
+}
+
+fn line(quantity: impl Into<String>, formula: impl Into<String>, result: impl Into<String>) -> Line {
+    Line { quantity: quantity.into(), formula: formula.into(), result: result.into() }
+}
+
+/// A result with the reason for it.
+fn told(quantity: impl Into<String>, result: impl std::fmt::Display, why: impl std::fmt::Display) -> Line {
+    line(quantity, "", format!("{result}: {why}"))
+}
+
+fn sections(plan: &Plan) -> Vec<Section> {
+    let known: Vec<One<'_>> = plan.pools.iter().filter_map(One::new).collect();
+    if known.is_empty() {
+        return Vec::new();
+    }
+    let window = plan.observation.as_ref().map(|seen| seen.elapsed_seconds).unwrap_or_default();
+    let mut sections = vec![Section { title: "Objectives".to_owned(), lines: objectives(plan, &known) }];
+    sections.extend(known.iter().map(|one| Section { title: format!("One replica of pool {}", one.pool.pool), lines: one.lines() }));
+    for role in Role::ALL {
+        let members: Vec<&One<'_>> = known.iter().filter(|one| one.pool.role == role).collect();
+        if let Some(first) = members.first() {
+            let mut lines = counts(first.trace, window, &members);
+            let unknown = plan.pools.iter().filter(|pool| pool.role == role && pool.queueing.is_none());
+            lines.extend(unknown.map(|pool| line(pool.pool.as_str(), "", "nothing is known of its replicas: it keeps its count")));
+            sections.push(Section { title: format!("Replicas of role {role}"), lines });
+        }
+    }
+    sections
+}
+
+/// Where the objectives come from.
+fn objectives(plan: &Plan, known: &[One<'_>]) -> Vec<Line> {
+    let objective = Objective { ttft: Seconds(plan.slo.ttft.get()), itl: Seconds(plan.slo.itl.get()) };
+    let phases = [
+        ("TTFT", Role::Decode, objective.ttft, HIGHEST_TTFT, (|one| (one.prompt_work(), one.at_multiple().ttft)) as OfPool),
+        ("ITL", Role::Prefill, objective.itl, HIGHEST_ITL, |one| (one.token_work(), one.at_multiple().itl)),
+    ];
+    let mut lines = vec![told("source", plan.slo_source, plan.slo_source.meaning())];
+    for (name, without, objective, highest, of_pool) in phases {
+        let how = match plan.slo_source {
+            SloSource::Explicit => String::new(),
+            SloSource::Observed if objective >= highest => format!("at most {}", millis(highest.get())),
+            SloSource::Observed => {
+                format!("{HEADROOM} × the lowest mean of a window so far = {HEADROOM} × {}", number(objective.get() * 1000.0 / HEADROOM))
+            }
+            SloSource::Learned => {
+                for one in known.iter().filter(|one| one.pool.role != without) {
+                    let (work, wanted) = of_pool(one);
+                    let (k, alpha) = (number(one.trace.multiplier.get()), one.alpha());
+                    let formula = format!("k × alpha + {} = {k} × {alpha} + {}", work.symbols, work.numbers);
+                    lines.push(line(format!("{name} wanted of {}", one.pool.pool), formula, millis(wanted.get())));
+                }
+                "the largest of the pools that have converged".to_owned()
+            }
+        };
+        lines.push(line(format!("{name} objective"), how, millis(objective.get())));
+    }
+    lines
+}
+
+type OfPool = fn(&One<'_>) -> (Expression, Seconds);
+
+/// A formula in symbols and in numbers, times in milliseconds.
+struct Expression {
+    symbols: &'static str,
+    numbers: String,
+    /// Milliseconds.
+    value: f64,
+}
+
+/// A pool whose replicas the model knows.
+struct One<'a> {
+    pool: &'a PoolPlan,
+    trace: &'a QueueingTrace,
+}
+
+impl<'a> One<'a> {
+    fn new(pool: &'a PoolPlan) -> Option<Self> {
+        Some(Self { pool, trace: pool.queueing.as_ref()? })
+    }
+
+    fn parameters(&self) -> Parameters {
+        self.trace.parameters
+    }
+
+    fn alpha(&self) -> String {
+        number(self.parameters().alpha.get() * 1000.0)
+    }
+
+    fn beta(&self) -> String {
+        number(self.parameters().beta.get() * 1000.0)
+    }
+
+    fn gamma(&self) -> String {
+        number(self.parameters().gamma.get() * 1000.0)
+    }
+
+    fn input(&self) -> String {
+        number(self.trace.lengths.input.get())
+    }
+
+    fn output(&self) -> String {
+        number(self.trace.lengths.output.get())
+    }
+
+    fn at_multiple(&self) -> Objective {
+        self.parameters().at_multiple(self.trace.multiplier, self.trace.lengths)
+    }
+
+    /// What TTFT has beyond T.
+    fn prompt_work(&self) -> Expression {
+        let beyond = self.at_multiple().ttft.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
+        let numbers = format!("({} + {}) × {}", self.beta(), self.gamma(), self.input());
+        Expression { symbols: "(beta + gamma) × i", numbers, value: beyond * 1000.0 }
+    }
+
+    /// What ITL has beyond T.
+    fn token_work(&self) -> Expression {
+        let beyond = self.at_multiple().itl.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
+        let numbers = format!("({} + {} × ({} + ({} + 1) / 2))", self.beta(), self.gamma(), self.input(), self.output());
+        Expression { symbols: "(beta + gamma × (i + (o + 1) / 2))", numbers, value: beyond * 1000.0 }
+    }
+
+    fn work(&self) -> Expression {
+        let value = self.parameters().work(self.pool.role, self.trace.lengths).get() * 1000.0;
+        let (beta, gamma, i, o) = (self.beta(), self.gamma(), self.input(), self.output());
+        match self.pool.role {
+            Role::Prefill => Expression { value, ..self.prompt_work() },
+            Role::Decode => Expression {
+                symbols: "o × (beta + gamma × (i + (o + 1) / 2))",
+                numbers: format!("{o} × {}", self.token_work().numbers),
+                value,
+            },
+            Role::Aggregated => Expression {
+                symbols: "beta × (i + o) + gamma × (o + 1) × (i + o / 2)",
+                numbers: format!("{beta} × ({i} + {o}) + {gamma} × ({o} + 1) × ({i} + {o} / 2)"),
+                value,
+            },
+        }
+    }
+
+    fn lines(&self) -> Vec<Line> {
+        let work = self.work();
+        let mut lines = self.learned();
+        lines.push(line("i, o", "", format!("{} prompt and {} generated tokens", self.input(), self.output())));
+        lines.push(line("W, work of a request", format!("{} = {}", work.symbols, work.numbers), format!("{} ms", number(work.value))));
+        lines.extend(self.now(&work));
+        lines.extend(self.capacity(&work));
+        lines.extend(self.interval());
+        lines
+    }
+
+    /// What the parameters rest on.
+    fn learned(&self) -> Vec<Line> {
+        let trace = self.trace;
+        let apart = format!(
+            "learned from {} distinct loads, {} windows accepted since the server last changed; condition number {}, up to {LARGEST_CONDITION} the \
+             loads tell the three apart",
+            trace.points,
+            trace.accepted,
+            known(trace.condition.map(number))
+        );
+        let fate = match trace.update {
+            Some(Update::Accepted) => "accepted: it fits what was believed, and refined it",
+            Some(Update::Rejected) => "rejected: it does not fit what is believed",
+            Some(Update::Reset) => "one contradiction too many: the parameters were estimated anew",
+            None => "it taught nothing: too few requests, no steady state, or no latency",
+        };
+        let distance = match trace.update {
+            Some(_) => format!("; normalized innovation squared {}", known(trace.nis.map(number))),
+            None => String::new(),
+        };
+        let parameters = format!("{} ms an iteration, {} ms a token computed, {} ms a token read", self.alpha(), self.beta(), self.gamma());
+        vec![told("alpha, beta, gamma", parameters, apart), line("last window", "", format!("{fate}{distance}"))]
+    }
+
+    /// The closed form at the load of now.
+    fn now(&self, work: &Expression) -> Vec<Line> {
+        let Some(rho) = self.trace.utilization else { return vec![line("rho", "", "nobody served")] };
+        let lambda = RequestsPerSecond(rho.get() * 1000.0 / work.value);
+        let Some(state) = self.parameters().at(self.pool.role, lambda, self.trace.lengths) else { return Vec::new() };
+        let iteration = number(state.iteration.get() * 1000.0);
+        let rate = number(lambda.get());
+        let mut lines = vec![
+            line("lambda of one replica now", "", format!("{rate} requests/s")),
+            line("rho", format!("lambda × W / 1000 = {rate} × {} / 1000", number(work.value)), number(rho.get())),
+            line("T now", format!("alpha / (1 − rho) = {} / (1 − {})", self.alpha(), number(rho.get())), format!("{iteration} ms")),
+        ];
+        let mut latency = |name: &str, beyond: Expression, value: Seconds| {
+            lines.push(line(
+                format!("{name} by the model now"),
+                format!("T + {} = {iteration} + {}", beyond.symbols, beyond.numbers),
+                millis(value.get()),
+            ));
+        };
+        if self.pool.role != Role::Decode {
+            latency("TTFT", self.prompt_work(), state.ttft);
+        }
+        if self.pool.role != Role::Prefill {
+            latency("ITL", self.token_work(), state.itl);
+        }
+        lines
+    }
+
+    /// lambda*: the objectives backwards.
+    fn capacity(&self, work: &Expression) -> Vec<Line> {
+        let trace = self.trace;
+        let role = self.pool.role;
+        let found = self.parameters().capacity(role, trace.lengths, trace.objective, Some(trace.max_batch));
+        let (alpha, w) = (self.alpha(), number(work.value));
+        let mut lines = Vec::new();
+        let mut phase = |name: &str, objective: Seconds, beyond: Expression, rate: Option<RequestsPerSecond>| {
+            let objective = objective.get() * 1000.0;
+            let left = number(objective - beyond.value);
+            lines.push(line(
+                format!("T that {name} leaves"),
+                format!("{name} objective − {} = {} − {}", beyond.symbols, number(objective), beyond.numbers),
+                format!("{left} ms"),
+            ));
+            lines.push(match rate {
+                Some(rate) => line(
+                    format!("lambda at the {name} objective"),
+                    format!("(1 − alpha / T) / W × 1000 = (1 − {alpha} / {left}) / {w} × 1000"),
+                    format!("{} requests/s", number(rate.get())),
+                ),
+                None => line(format!("lambda at the {name} objective"), "", format!("none: alpha alone is {alpha} ms")),
+            });
+        };
+        if role != Role::Decode {
+            phase("TTFT", trace.objective.ttft, self.prompt_work(), found.ttft);
+        }
+        if role != Role::Prefill {
+            phase("ITL", trace.objective.itl, self.token_work(), found.itl);
+        }
+        let o = self.output();
+        let (symbol, iterations) = match role {
+            Role::Aggregated => ("(o + 1)", format!("({o} + 1)")),
+            Role::Prefill => ("1", "1".to_owned()),
+            Role::Decode => ("o", o),
+        };
+        let batch = number(trace.max_batch.get());
+        lines.push(line(
+            "lambda of a full batch",
+            format!("batch / ({symbol} × alpha + batch × W) × 1000 = {batch} / ({iterations} × {alpha} + {batch} × {w}) × 1000"),
+            format!("{} requests/s", number(found.batch.get())),
+        ));
+        lines.push(match found.rate() {
+            Some(rate) => line("lambda*", "the least of these", format!("{} requests/s", number(rate.get()))),
+            None => line("lambda*", "", "none: no rate meets the objectives"),
+        });
+        lines.extend(self.sized_with(found.rate(), &w));
+        lines
+    }
+
+    /// Where the count is not computed with lambda* itself.
+    fn sized_with(&self, least: Option<RequestsPerSecond>, w: &str) -> Option<Line> {
+        let trace = self.trace;
+        let rate = format!("{} requests/s", number(trace.sized_with.get()));
+        match least {
+            None => {
+                let k = number(trace.multiplier.get());
+                Some(line("lambda at rho = 1 − 1 / k", format!("(1 − 1 / k) / W × 1000 = (1 − 1 / {k}) / {w} × 1000"), rate))
+            }
+            Some(least) if trace.sized_with.get() > least.get() * (1.0 + 1e-9) => {
+                let why = format!(
+                    "taken for lambda*: it is served within the objectives now, so it is possible; {ROOM} times what is served where they are not \
+                     nearly used up"
+                );
+                Some(told("possible all the same", rate, why))
+            }
+            Some(_) => None,
+        }
+    }
+
+    fn interval(&self) -> Vec<Line> {
+        let trace = self.trace;
+        let Some(capacity) = trace.capacity else { return Vec::new() };
+        let share = CONVERGED * 100.0;
+        let verdict = if trace.converged {
+            format!("converged: at least {LEAST_UPDATES} windows accepted, and both ends within {share} % of it")
+        } else {
+            format!("not converged: that takes {LEAST_UPDATES} accepted windows and both ends within {share} % of it")
+        };
+        let ends = format!("{} to {} requests/s", number(capacity.lower.get()), number(capacity.upper.get()));
+        vec![line("lambda* that the loads allow", "", ends), line("certainty", "", verdict)]
+    }
+
+    /// What one replica is counted for.
+    fn each(&self) -> f64 {
+        self.trace.sized_with.get()
+    }
+
+    fn lower(&self) -> f64 {
+        self.trace.capacity.map_or(0.0, |capacity| capacity.lower.get())
+    }
+
+    /// What a request a second costs.
+    fn dearness(&self) -> String {
+        let (cost, rate) = (self.trace.cost, self.each());
+        format!("cost / lambda* = {} / {} = {}", number(cost), number(rate), number(cost / rate))
+    }
+
+    fn standing(&self) -> u32 {
+        self.trace.standing.0
+    }
+
+    fn wish(&self) -> u32 {
+        self.pool.unbounded_replicas.map_or(self.standing(), |wish| wish.0)
+    }
+}
+
+/// From the demand to the counts of the pools of one role.
+fn counts(trace: &QueueingTrace, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
+    let demand = trace.demand.get();
+    let (supply, supplied) = sum(members, One::standing, One::each);
+    let mut lines = vec![
+        line("demand", "", format!("{} requests/s arrive", number(demand))),
+        line("supply", format!("sum of standing × lambda* = {supply}"), number(supplied)),
+    ];
+    if let [one] = members {
+        let wanted = crate::planner::model::queueing::replicas(trace.demand, one.trace.sized_with);
+        lines.push(line("needed", format!("⌈demand / lambda*⌉ = ⌈{} / {}⌉", number(demand), number(one.each())), wanted.to_string()));
+    }
+    // As much as the planner takes for noise of the sum.
+    if demand - supplied > 1e-9 * demand.max(1.0) {
+        lines.push(line("short by", format!("demand − supply = {} − {}", number(demand), number(supplied)), number(demand - supplied)));
+        for one in members.iter().filter(|one| one.wish() > one.standing()) {
+            let why = match members {
+                [_] => "no other pool of the role is known".to_owned(),
+                _ => "it closes the gap, or what is left of it, at the least cost by itself".to_owned(),
+            };
+            lines.push(told(format!("{} gains", one.pool.pool), one.wish() - one.standing(), why));
+        }
+        let (supply, supplied) = sum(members, One::wish, One::each);
+        lines.push(line("supply then", supply, number(supplied)));
+    } else {
+        lines.extend(given_back(trace.cautious_demand, window, members));
+    }
+    lines
+}
+
+/// Why replicas were given back, or none.
+fn given_back(demand: RequestsPerSecond, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
+    let padded = padded(demand, window).get();
+    let (demand, span) = (number(demand.get()), number(window.get()));
+    let mut lines = vec![line(
+        "demand with room",
+        format!(
+            "the largest of the last minutes, with silent targets; the larger of {PADDING} × {demand} and {demand} + {DEVIATIONS} × √({demand} / {span})"
+        ),
+        number(padded),
+    )];
+    for one in members.iter().filter(|one| one.wish() < one.standing()) {
+        let why = match members {
+            [_] => "the others carry the demand with room".to_owned(),
+            _ => format!("of those that may go it has the most {}", one.dearness()),
+        };
+        lines.push(told(format!("{} gives back", one.pool.pool), one.standing() - one.wish(), why));
+    }
+    let (supply, supplied) = sum(members, One::wish, One::lower);
+    lines.push(line("certain supply then", format!("sum of count × lower end = {supply}"), number(supplied)));
+    for one in members.iter().filter(|one| one.wish() > 0) {
+        let lower = one.lower();
+        let left = supplied - lower;
+        let verdict = if lower <= 0.0 {
+            "nothing is certain of its replicas: they stay".to_owned()
+        } else if left < padded {
+            format!("{}, less than {}: it stays", number(left), number(padded))
+        } else {
+            format!("{}, enough, but the pool is at its minimum", number(left))
+        };
+        let formula = if lower > 0.0 { format!("{} − {}", number(supplied), number(lower)) } else { String::new() };
+        lines.push(line(format!("one less of {}", one.pool.pool), formula, verdict));
+    }
+    lines
+}
+
+/// A sum over pools of count times rate: in numbers, and its value.
+fn sum<'a>(members: &[&One<'a>], count: fn(&One<'a>) -> u32, rate: fn(&One<'a>) -> f64) -> (String, f64) {
+    let terms: Vec<String> = members.iter().map(|one| format!("{} × {}", count(one), number(rate(one)))).collect();
+    (terms.join(" + "), members.iter().map(|one| f64::from(count(one)) * rate(one)).sum())
+}
