@@ -1,0 +1,128 @@
+//! How many requests of which lengths will the next window bring? Three series and what an idle window means for them.
+//!
+//! A window without requests has no lengths. It counts as 0 requests of the last known lengths: zeros would teach the length models
+//! that prompts have become short, and the first window after a pause would be planned for nothing.
+//!
+//! A window that could not be read is not an idle one. It must not be fed at all; the next one then follows the one before.
+//!
+//! Requests are those of a window of nominal length (rate times interval), so that a window cut short by a missed scrape does not look like less traffic.
+//!
+//! Warm-up: [`windows`] cuts a recorded trace into windows, and [`Predictor::warm_up`] takes them in as if they had been observed. Requests of a
+//! trace of other traffic mislead until `history` windows have passed; zeros at the begin of live traffic are dropped as before any other.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Forecast, Method, Series, Settings};
+use crate::units::{Requests, Tokens};
+
+/// What one window brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Requests of a window of nominal length.
+    pub requests: Requests,
+    /// Mean prompt length; `None` without requests, or where nobody measures it.
+    pub input_tokens: Option<Tokens>,
+    /// Mean generated length; `None` as above.
+    pub output_tokens: Option<Tokens>,
+}
+
+/// What the next window is expected to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outlook {
+    /// Requests in a window.
+    pub requests: Forecast,
+    /// Mean prompt length in tokens. The value is 0 with a reason before a length was seen.
+    pub input_tokens: Forecast,
+    /// Mean generated length in tokens; as above.
+    pub output_tokens: Forecast,
+}
+
+/// One predictor with its memory: a series each for requests, prompt and generated lengths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Predictor {
+    requests: Series,
+    input_tokens: Series,
+    output_tokens: Series,
+}
+
+impl Predictor {
+    /// A predictor that has seen nothing.
+    pub fn new(settings: Settings) -> Self {
+        let series = Series::new(settings);
+        Self { requests: series.clone(), input_tokens: series.clone(), output_tokens: series }
+    }
+
+    /// Takes in a window that was really read. Forecasts made before are scored against it.
+    pub fn observe(&mut self, window: &Traffic) {
+        self.requests.observe(window.requests.get());
+        self.input_tokens.observe_length(window.input_tokens);
+        self.output_tokens.observe_length(window.output_tokens);
+    }
+
+    /// Takes in a history, such as a recorded trace. Live traffic begins with the first request after it.
+    pub fn warm_up(&mut self, history: &[Traffic]) {
+        history.iter().for_each(|window| self.observe(window));
+        for series in [&mut self.requests, &mut self.input_tokens, &mut self.output_tokens] {
+            series.await_traffic();
+        }
+    }
+
+    /// The next window.
+    pub fn forecast(&self) -> Outlook {
+        Outlook {
+            requests: self.requests.forecast(),
+            input_tokens: self.input_tokens.forecast(),
+            output_tokens: self.output_tokens.forecast(),
+        }
+    }
+
+    /// Recent one-step error over the mean, of requests, by method; absent where nothing was tested yet.
+    pub fn errors(&self) -> BTreeMap<Method, f64> {
+        self.requests.scores().filter_map(|(method, score)| Some((method, score.ratio()?))).collect()
+    }
+
+    /// Goes on under other settings with what is remembered.
+    pub fn adopt(&mut self, settings: Settings) {
+        for series in [&mut self.requests, &mut self.input_tokens, &mut self.output_tokens] {
+            series.adopt(settings);
+        }
+    }
+}
+
+impl Series {
+    /// An idle window repeats the last length; before the first length there is nothing to repeat.
+    fn observe_length(&mut self, tokens: Option<Tokens>) {
+        let known = tokens.map(Tokens::get).filter(|tokens| tokens.is_finite() && *tokens > 0.0);
+        if let Some(length) = known.or_else(|| self.last()) {
+            self.observe(length);
+        }
+    }
+}
+
+/// A trace cut into windows that begin with its first request: (arrival, prompt tokens, generated tokens) in the order of arrival. Windows without requests are
+/// part of it, the last window, which the trace cuts off, is not.
+pub fn windows(requests: impl IntoIterator<Item = (Duration, Tokens, Tokens)>, interval: Duration) -> Vec<Traffic> {
+    let (mut found, mut begin): (Vec<Traffic>, Option<Duration>) = (Vec::new(), None);
+    let (mut count, mut input, mut output) = (0.0, 0.0, 0.0);
+    let close = |count: f64, input: f64, output: f64| {
+        let mean = |sum: f64| (count > 0.0).then(|| Tokens(sum / count));
+        Traffic { requests: Requests(count), input_tokens: mean(input), output_tokens: mean(output) }
+    };
+    if interval.is_zero() {
+        return found;
+    }
+    for (at, prompt, generated) in requests {
+        let mut from = *begin.get_or_insert(at);
+        while at >= from + interval {
+            found.push(close(count, input, output));
+            (count, input, output) = (0.0, 0.0, 0.0);
+            from += interval;
+        }
+        begin = Some(from);
+        (count, input, output) = (count + 1.0, input + prompt.get(), output + generated.get());
+    }
+    found
+}
