@@ -7,9 +7,14 @@
 //! | coefficients | the largest exact likelihood (`arma.rs`), by least squares over scaled innovations (`least_squares.rs`) |
 //! | forecast | the filter's next value, summed up d times; at most one width of the history outside of what the history holds |
 //!
-//! When. The order and the coefficients are chosen anew when the history has grown by a tenth since, and at every window up to
+//! When. The order and the coefficients are chosen anew when the history has grown by a twentieth since, and at every window up to
 //! twenty: from five windows an order cannot be told, and one that is never revised (Dynamo's is not) follows a jump from 50 to 200 only as a
 //! running mean does. In between only the filter runs. The last 200 windows count.
+//!
+//! | refitted at a growth of | every window | 5 % | 10 % | 20 % | a third |
+//! |---|---|---|---|---|---|
+//! | mean absolute error, Azure code at 60 s (Dynamo 127.5) | 131.5 | 132.7 | 142.1 | 142.4 | 157.7 |
+//! | the same, conversation (Dynamo 62.5) | 29.0 | 29.4 | 30.1 | 32.0 | 40.9 |
 //!
 //! Little data: below five windows the last value is forecast (`few_points`). AICc allows one or two coefficients up to ten windows. A history
 //! of equal values forecasts that value.
@@ -32,7 +37,7 @@ pub(super) const MIN_POINTS: usize = 5;
 /// Up to this many windows every one of them leads to a new fit.
 const EAGER_POINTS: usize = 20;
 /// Afterwards, growth of the history from fit to fit: one window in this many.
-const GROWTH: usize = 10;
+const GROWTH: usize = 20;
 /// Models looked at in one walk at most.
 const MODELS: usize = 40;
 

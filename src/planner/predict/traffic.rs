@@ -8,14 +8,14 @@
 //! Requests are those of a window of nominal length (rate times interval), so that a window cut short by a missed scrape does not look like less traffic.
 //!
 //! Warm-up: [`windows`] cuts a recorded trace into windows, and [`Predictor::warm_up`] takes them in as if they had been observed. Requests of a
-//! trace of other traffic mislead until `history` windows have passed; zeros at the begin of live traffic are dropped as before any other.
+//! trace of other traffic mislead: arima forgets them after 200 windows, the others sooner. Zeros before the first live request are dropped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Forecast, Method, Series, Settings};
+use super::{Fallback, Forecast, Method, Series, Settings};
 use crate::units::{Requests, Tokens};
 
 /// What one window brought.
@@ -74,8 +74,8 @@ impl Predictor {
     pub fn forecast(&self) -> Outlook {
         Outlook {
             requests: self.requests.forecast(),
-            input_tokens: self.input_tokens.forecast(),
-            output_tokens: self.output_tokens.forecast(),
+            input_tokens: self.input_tokens.forecast_length(),
+            output_tokens: self.output_tokens.forecast_length(),
         }
     }
 
@@ -98,6 +98,15 @@ impl Series {
         let known = tokens.map(Tokens::get).filter(|tokens| tokens.is_finite() && *tokens > 0.0);
         if let Some(length) = known.or_else(|| self.last()) {
             self.observe(length);
+        }
+    }
+
+    /// No request is of no length, whatever a trend says.
+    fn forecast_length(&self) -> Forecast {
+        let forecast = self.forecast();
+        match self.last() {
+            Some(last) if forecast.value <= 0.0 => Forecast { value: last, fallback: Some(Fallback::BelowZero), ..forecast },
+            _ => forecast,
         }
     }
 }
