@@ -14,7 +14,9 @@ const GAIN: f64 = 1e-6;
 /// Step of a difference; the unknowns are of the order of 1.
 const DIFFERENCE: f64 = 1e-5;
 /// Damping beyond which nothing is left to try.
-const LARGEST_DAMPING: f64 = 1e8;
+const LARGEST_DAMPING: f64 = 1e4;
+/// A mean square below this is zero: residuals, too, are of the order of 1.
+const NOTHING: f64 = 1e-12;
 
 /// A minimum near a start.
 pub(super) struct Minimum {
@@ -34,6 +36,9 @@ pub(super) fn minimize(start: Vec<f64>, residuals: impl Fn(&[f64]) -> Vec<f64>) 
     let unknowns = best.at.len();
     let mut damping = 1e-3;
     for _ in 0..STEPS {
+        if best.squares <= NOTHING * current.len() as f64 {
+            break;
+        }
         let mut jacobian = DMatrix::zeros(current.len(), unknowns);
         for unknown in 0..unknowns {
             let mut moved = best.at.clone();
@@ -57,9 +62,7 @@ pub(super) fn minimize(start: Vec<f64>, residuals: impl Fn(&[f64]) -> Vec<f64>) 
             }
             damping *= 4.0;
         }
-        // NaN counts as no gain.
-        let gained = before - best.squares;
-        if damping >= LARGEST_DAMPING || !(gained > GAIN * before) {
+        if damping >= LARGEST_DAMPING || before - best.squares <= GAIN * before {
             break;
         }
     }
