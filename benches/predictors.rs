@@ -1,8 +1,10 @@
-//! How far off are the predictors one step ahead? Requests in windows of 60 s and 180 s of recorded traces, through every method and `auto`.
+//! How far off are the predictors one step ahead? Requests in windows of 60 s and 180 s of recorded traces, through every method and
+//! `auto`.
 //!
-//! `cargo bench --bench predictors -- CONV.csv CODE.csv` prints the mean absolute error from window 5 on. The two files are the Azure traces
-//! of 2023, for which the goals are known: in brackets stands the error over that of the same method in NVIDIA Dynamo 1.6.1 (for auto: over the best method of the
-//! cell), then whether the goal is met. Any other number of files is measured without goals. Last the slowest refit of up to 200 windows.
+//! `cargo bench --bench predictors -- CONV.csv CODE.csv` prints the mean absolute error from window 5 on. The two files are the Azure
+//! traces of 2023, for which the goals are known: in brackets stands the error over that of the same method in NVIDIA Dynamo 1.6.1 (for
+//! auto: over the best method of the cell), then whether the goal is met. Any other number of files is measured without goals. Last the
+//! slowest refit of up to 200 windows.
 
 use std::time::{Duration, Instant};
 

@@ -3,12 +3,12 @@
 //! | step | how |
 //! |---|---|
 //! | d | differenced until the KPSS test has nothing to say, twice at most (`kpss.rs`) |
-//! | p, q and a constant | up to 5 each, by the smallest AICc: a walk from (2, 2), (0, 0), (1, 0) and (0, 1) to neighbours that differ by one, while something gains and more than a ten-thousandth of the variance is left |
+//! | p, q and a constant | up to 5 each, by the smallest AICc: from (2, 2), (0, 0), (1, 0) and (0, 1) to neighbours that differ by one, while something gains |
 //! | coefficients | the largest exact likelihood (`arma.rs`), by least squares over scaled innovations (`least_squares.rs`) |
 //! | forecast | the filter's next value, summed up d times; at most one width of the history outside of what the history holds |
 //!
-//! When. The order and the coefficients are chosen anew when the history has grown by a twentieth since, and at every window up to
-//! twenty: from five windows an order cannot be told, and one that is never revised (Dynamo's is not) follows a jump from 50 to 200 only as a
+//! When. The order and the coefficients are chosen anew when the history has grown by a twentieth since, and at every window up to twenty:
+//! from five windows an order cannot be told, and one that is never revised (Dynamo's is not) follows a jump from 50 to 200 only as a
 //! running mean does. In between only the filter runs. The last 200 windows count.
 //!
 //! | refitted at a growth of | every window | 5 % | 10 % | 20 % | a third |
@@ -16,16 +16,16 @@
 //! | mean absolute error, Azure code at 60 s (Dynamo 127.5) | 134.9 | 136.1 | 147.7 | 146.2 | 160.8 |
 //! | the same, conversation (Dynamo 62.5) | 29.0 | 29.4 | 30.1 | 32.0 | 40.9 |
 //!
-//! Little data: below five windows the last value is forecast (`few_points`). AICc allows one or two coefficients up to ten windows. A history
-//! of equal values forecasts that value.
+//! Little data: below five windows the last value is forecast (`few_points`). AICc allows one or two coefficients up to ten windows. A
+//! history of equal values forecasts that value.
 //!
-//! Time: 5 to 20 ms for up to 200 windows in a release build, most of it where smooth curves call for many coefficients.
+//! Time: 5 to 35 ms for up to 200 windows in a release build, most of it where smooth curves call for many coefficients.
 //!
 //! Known limits. No seasons: a day has 480 windows of 180 s, for which `prophet` has its Fourier terms. One outlier moves the
 //! coefficients until it leaves the history. The choice is stepwise, so a better order further away can be missed.
 //!
-//! Sources: the walk and its start, Hyndman and Khandakar, Journal of Statistical Software 27 (2008) 3, section 3.2; AICc, Hurvich and Tsai,
-//! Biometrika 76 (1989) 297.
+//! Sources: the walk and its start, Hyndman and Khandakar, Journal of Statistical Software 27 (2008) 3, section 3.2; AICc, Hurvich and
+//! Tsai, Biometrika 76 (1989) 297.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,8 @@ const EAGER_POINTS: usize = 20;
 const GROWTH: usize = 20;
 /// Models looked at in one walk at most.
 const MODELS: usize = 40;
-/// A walk ends with a model that leaves less than this share of the variance: a better one changes no forecast by more than a hundredth of the spread.
+/// A walk ends with a model that leaves less than this share of the variance: a better one changes no forecast by more than a hundredth of
+/// the spread.
 const EXPLAINED: f64 = 1e-4;
 
 /// What was chosen, and when.

@@ -1,8 +1,8 @@
 //! What is the level now, and where is it heading? A local linear trend followed by a Kalman filter.
 //!
-//! State: level and trend. From window to window the level grows by the trend, and both drift by noise of variance `q_level` and `q_trend`; a
-//! window shows the level with noise of variance `r`. With the defaults (1, 0.1, 10) the steady gain is 0.48 on the level and 0.15 on the trend: an answer lies
-//! about two windows behind a jump and one window behind a change of slope.
+//! State: level and trend. From window to window the level grows by the trend, and both drift by noise of variance `q_level` and `q_trend`;
+//! a window shows the level with noise of variance `r`. With the defaults (1, 0.1, 10) the steady gain is 0.42 on the level and 0.08 on the
+//! trend: of a jump the forecast has half after one window, all after three, and overshoots by up to a fifth; a new slope is met after ten.
 //!
 //! | step | value |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! Little data: the filter runs from the first window, but below `min_points` windows the last value is forecast, since the trend of two
 //! windows is their noise.
 //!
-//! Known limits. The variances are absolute: noise of 10 requests squared is much for a small fleet and nothing for a large one, where the filter follows every
-//! window. A jump overshoots, and a fall to zero is forecast below zero, which the caller cuts off.
+//! Known limits. The variances are absolute: noise of 10 requests squared is much for a small fleet and nothing for a large one, where the
+//! filter follows every window. A jump overshoots, and a fall to zero is forecast below zero, which the caller cuts off.
 //!
 //! Source: the textbook filter (Harvey, Forecasting, Structural Time Series Models and the Kalman Filter, 1989, section 4.3); constants and
 //! the start from NVIDIA Dynamo's planner, whose forecasts (1.6.1) it equals to 1e-9.

@@ -1,8 +1,8 @@
 //! How often must a series be differenced until its level stays? The test of Kwiatkowski, Phillips, Schmidt and Shin.
 //!
-//! The statistic is the sum of squared partial sums of the deviations from the mean, over n^2 times the long-run variance. A level that wanders
-//! makes it large. The long-run variance is Bartlett's weighted sum of autocovariances up to lag floor(3 sqrt(n) / 13). Above 0.463 (the 5 %
-//! point) the series is differenced and tested again, twice at most.
+//! The statistic is the sum of squared partial sums of the deviations from the mean, over n^2 times the long-run variance. A level that
+//! wanders makes it large. The long-run variance is Bartlett's weighted sum of autocovariances up to lag floor(3 sqrt(n) / 13). Above 0.463
+//! (the 5 % point) the series is differenced and tested again, twice at most.
 //!
 //! Little data: ten windows rarely reject anything, so a short history is taken as stationary unless it plainly trends.
 //! Known limit: a single jump of the level looks like wandering. For one step ahead that is the safer of the two errors.

@@ -1,7 +1,7 @@
 //! Which numbers make a vector of residuals smallest? Levenberg and Marquardt's method with differences for derivatives.
 //!
-//! For problems of at most a dozen unknowns and some hundred residuals. The damping follows each unknown's own curvature, so that units do not matter.
-//! A local minimum is all it promises; the caller starts it near the answer.
+//! For problems of at most a dozen unknowns and some hundred residuals. The damping follows each unknown's own curvature, so that units do
+//! not matter. A local minimum is all it promises; the caller starts it near the answer.
 //!
 //! Source: Marquardt, SIAM Journal 11 (1963) 431.
 

@@ -1,7 +1,7 @@
 //! Which line with few bends, and which daily and weekly curve, explain the last windows? Prophet's model at its most likely parameters.
 //!
-//! y(t) / largest y = k t + m + sum delta(j) max(0, t - s(j)) + Fourier terms + noise of deviation sigma; t runs from 0 to 1 over the window of
-//! `window` points. The bends s(j) are 25, evenly over the first four fifths of the points.
+//! y(t) / largest y = k t + m + sum delta(j) max(0, t - s(j)) + Fourier terms + noise of deviation sigma; t runs from 0 to 1 over the
+//! window of `window` points. The bends s(j) are 25, evenly over the first four fifths of the points.
 //!
 //! | parameter | prior |
 //! |---|---|
@@ -11,15 +11,16 @@
 //! | sigma | half-normal, deviation 0.5 |
 //!
 //! The Laplace prior has a corner at 0, where methods that follow a gradient stall. Here each parameter in turn is set to its exact optimum
-//! with the others fixed (for a bend: soft thresholding), and sigma to its own, until nothing moves or 2000 rounds are over: coordinate descent. Neighbouring
-//! bends exchange slowly; what 2000 rounds leave is below 0.01 in the logarithm of the posterior. Only sums of products of the features are needed, so a sweep costs (features)^2.
+//! with the others fixed (for a bend: soft thresholding), and sigma to its own, until nothing moves or 2000 rounds are over: coordinate
+//! descent. Neighbouring bends exchange slowly; what 2000 rounds leave is below 0.01 in the logarithm of the posterior. Only sums of
+//! products of the features are needed, so a sweep costs (features)^2.
 //!
-//! Little data: below five points the last value is forecast. Points of equal value forecast that value. A season is left out until two of its
-//! periods are in the window: 50 points of 180 s are two and a half hours, and there the model is a bent line.
+//! Little data: below five points the last value is forecast. Points of equal value forecast that value. A season is left out until two of
+//! its periods are in the window: 50 points of 180 s are two and a half hours, and there the model is a bent line.
 //!
-//! Known limits. The line goes on with its last slope, so after a jump within the last fifth, where it cannot bend, it cuts
-//! through the noise. Rates that swing by tens of percent within minutes are not what it was made for: on the Azure traces persistence is better
-//! at one step ahead. Points are taken as evenly spaced; a window that nobody read moves the season by its length.
+//! Known limits. The line goes on with its last slope, so after a jump within the last fifth, where it cannot bend, it cuts through the
+//! noise. Rates that swing by tens of percent within minutes are not what it was made for: on the Azure traces persistence is better at one
+//! step ahead. Points are taken as evenly spaced; a window that nobody read moves the season by its length.
 //!
 //! When: refitted at every window, as the points that leave change the line as much as the one that comes; 1 ms.
 //!

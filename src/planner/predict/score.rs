@@ -1,10 +1,11 @@
 //! How far off was a predictor lately? Discounted absolute one-step errors.
 //!
-//! Every forecast is held against the window that it was made for. An error counts 0.9 of itself a window later, so the last 10 windows make up two thirds of
-//! the score: long enough that one burst does not decide, short enough that a change of regime does within half an hour of 180 s windows.
+//! Every forecast is held against the window that it was made for. An error counts 0.9 of itself a window later, so the last 10 windows
+//! make up two thirds of the score: long enough that one burst does not decide, short enough that a change of regime does within half an
+//! hour of 180 s windows.
 //!
-//! Little data: nothing before the first window that had a forecast. Known limit: errors are absolute, so the busy hours decide; those are the ones
-//! in which an error costs replicas.
+//! Little data: nothing before the first window that had a forecast. Known limit: errors are absolute, so the busy hours decide; those are
+//! the ones in which an error costs replicas.
 
 use serde::{Deserialize, Serialize};
 

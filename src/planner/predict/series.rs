@@ -1,28 +1,28 @@
 //! What comes next in one series? Values in, the chosen predictor's forecast out, and how good each predictor has been.
 //!
-//! A series is a number a window: requests, mean prompt length, mean generated length. Numbers here are bare, since the same code serves all three; units
-//! come back in `traffic.rs`.
+//! A series is a number a window: requests, mean prompt length, mean generated length. Numbers here are bare, since the same code serves
+//! all three; units come back in `traffic.rs`.
 //!
 //! | what comes | what is done |
 //! |---|---|
 //! | a value that is not finite or below zero | read as 0, as Dynamo does |
 //! | zeros before the first other value | dropped: traffic has not begun, and a model that starts there would see a jump |
-//! | zeros later | part of the history; a `prophet` forecast that has reached 0 stays there until a value comes, since a line through zeros soon leaves them |
+//! | zeros later | part of the history; a `prophet` forecast that has reached 0 stays there until a value comes |
 //! | log1p asked for | models see ln(1 + value); forecasts are brought back |
-//! | a forecast of zero or less | the last value, with the reason, if that was above zero: a falling line must not plan for nothing while requests come; `kalman` gives 0, as Dynamo's does |
+//! | a forecast of zero or less while requests come | the last value, with the reason; `kalman` gives 0, as Dynamo's does |
 //! | no model yet, or none fits | the last value, with the reason |
 //!
-//! `auto` runs all methods and passes on the forecast of the one with the smallest recent error (`score.rs`), the simplest of equals. Persistence is
-//! left only for one with at most 0.8 of its error: of four methods scored over ten windows one looks better than it is by chance. It costs the
-//! sum of all, and errs where the series has just changed its nature.
+//! `auto` runs all methods and passes on the forecast of the one with the smallest recent error (`score.rs`), the simplest of equals.
+//! Persistence is left only for one with at most 0.8 of its error: of four methods scored over ten windows one looks better than it is by
+//! chance. It costs the sum of all, and errs where the series has just changed its nature.
 //!
 //! | `auto` on the Azure traces, geometric mean of the four errors | requests |
 //! |---|---|
 //! | persistence left at 1.0, 0.9, 0.8, 0.7 of its error | 107.3, 105.7, 99.4, 102.2 |
 //! | the best single method (constant) | 102.4 |
 //!
-//! Rejected: the mean of all forecasts, weighted by the inverse error to the power of 4. As good on these traces (99.3), but five times the best on a
-//! series that one method knows exactly, and no number that a reader finds in any of the methods.
+//! Rejected: the mean of all forecasts, weighted by the inverse error to the power of 4. As good on these traces (99.3), but five times the
+//! best on a series that one method knows exactly, and no number that a reader finds in any of the methods.
 
 use std::time::Duration;
 

@@ -5,10 +5,12 @@
 //!
 //! A window that could not be read is not an idle one. It must not be fed at all; the next one then follows the one before.
 //!
-//! Requests are those of a window of nominal length (rate times interval), so that a window cut short by a missed scrape does not look like less traffic.
+//! Requests are those of a window of nominal length (rate times interval), so that a window cut short by a missed scrape does not look like
+//! less traffic.
 //!
-//! Warm-up: [`windows`] cuts a recorded trace into windows, and [`Predictor::warm_up`] takes them in as if they had been observed. Requests of a
-//! trace of other traffic mislead: arima forgets them after 200 windows, the others sooner. Zeros before the first live request are dropped.
+//! Warm-up: [`windows`] cuts a recorded trace into windows, and [`Predictor::warm_up`] takes them in as if they had been observed. Requests
+//! of a trace of other traffic mislead: arima forgets them after 200 windows, the others sooner. Zeros before the first live request are
+//! dropped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -111,8 +113,8 @@ impl Series {
     }
 }
 
-/// A trace cut into windows that begin with its first request: (arrival, prompt tokens, generated tokens) in the order of arrival. Windows without requests are
-/// part of it, the last window, which the trace cuts off, is not.
+/// A trace cut into windows that begin with its first request: (arrival, prompt tokens, generated tokens) in the order of arrival. Windows
+/// without requests are part of it, the last window, which the trace cuts off, is not.
 pub fn windows(requests: impl IntoIterator<Item = (Duration, Tokens, Tokens)>, interval: Duration) -> Vec<Traffic> {
     let (mut found, mut begin): (Vec<Traffic>, Option<Duration>) = (Vec::new(), None);
     let (mut count, mut input, mut output) = (0.0, 0.0, 0.0);
