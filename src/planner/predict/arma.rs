@@ -8,8 +8,8 @@
 //! [`Coefficients::from_unbounded`] maps any numbers to a stationary and invertible model: each becomes a partial autocorrelation inside
 //! +-0.99, and Durbin's recursion gives the coefficients (Jones 1980). So the optimiser needs no bounds.
 //!
-//! Sources: Harvey, Time Series Models (1993), section 4.4; Jones, Technometrics 22 (1980) 389; likelihoods of three series are within 0.002 of those of
-//! statsmodels 0.15.0, whose coefficients are known to four digits (tests).
+//! Sources: Harvey, Time Series Models (1993), section 4.4; Jones, Technometrics 22 (1980) 389; likelihoods of three series are within 0.002
+//! of those of statsmodels 0.15.0, whose coefficients are known to four digits (tests).
 
 use serde::{Deserialize, Serialize};
 
