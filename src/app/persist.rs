@@ -191,6 +191,7 @@ mod tests {
             lengths: Lengths { input: Tokens(512.0), output: Tokens(128.0) },
             ttft: Some(Seconds(0.019)),
             itl: Some(Seconds(0.011)),
+            saturated: false,
         };
         let mut learned = Learned::new(Role::Aggregated, &seen);
         learned.learn(Role::Aggregated, &seen);

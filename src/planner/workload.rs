@@ -7,6 +7,7 @@
 //! | a replica that began within the warm-up, or within the window | its latencies do not count |
 //! | a batch that grew or shrank by more than a tenth of the completions | the window teaches nothing: T = alpha / (1 - rho) holds in balance |
 //! | requests that wait, for more than half of TTFT by Little's law | TTFT is the queue's and not the server's: only ITL teaches |
+//! | requests that wait so at both ends of the window | the replicas had no pause: what they completed is all that they can do |
 //! | fewer than 20 completions | the window teaches nothing |
 //! | prompts of which a cache held a part | their computed tokens count: what is not computed costs nothing |
 
@@ -101,14 +102,15 @@ pub fn seen(memory: &Memory, policy: &ModelPolicy, pool: &PoolPolicy, replicas: 
         replicas.filter(|count| count.0 > 0)?.as_f64()
     };
     let has = |other: Role| pool.role != other;
-    let queued = busy.ttft.is_none_or(|ttft| balance.waiting / busy.rate.get() > LARGEST_WAIT * ttft.get());
+    let waits = |waiting: f64| busy.ttft.is_some_and(|ttft| waiting / busy.rate.get() > LARGEST_WAIT * ttft.get());
     Some(Seen {
         served: RequestsPerSecond(busy.rate.get() / count.max(1.0)),
         lengths: busy.lengths,
-        ttft: busy.ttft.filter(|ttft| has(Role::Decode) && !queued && ttft.is_positive()),
+        ttft: busy.ttft.filter(|ttft| has(Role::Decode) && !waits(balance.waiting) && ttft.is_positive()),
         itl: busy.itl.filter(|itl| has(Role::Prefill) && itl.is_positive()),
+        saturated: balance.waiting >= 1.0 && balance.waited >= 1.0 && waits(balance.waiting),
     })
-    .filter(|seen| seen.ttft.is_some() || seen.itl.is_some())
+    .filter(|seen| seen.ttft.is_some() || seen.itl.is_some() || seen.saturated)
 }
 
 /// Mean lengths of a pool's or of all traffic's requests in the window, prompts without their cached part.
@@ -157,13 +159,17 @@ struct Balance {
     grown: f64,
     /// Requests that wait at the end.
     waiting: f64,
+    /// Requests that waited at the beginning.
+    waited: f64,
 }
 
 impl Balance {
     fn add(&mut self, target: &TargetWindow, delta: &Delta) {
         self.completed += delta.completed();
         self.grown += target.growth_of(Gauge::Running).or_else(|| target.growth_of(Gauge::InFlight)).unwrap_or(0.0);
-        self.waiting += target.last_gauge(Gauge::Waiting).unwrap_or(0.0);
+        let waiting = target.last_gauge(Gauge::Waiting).unwrap_or(0.0);
+        self.waiting += waiting;
+        self.waited += target.growth_of(Gauge::Waiting).map_or(0.0, |grown| waiting - grown);
     }
 
     fn is_changing(&self) -> bool {

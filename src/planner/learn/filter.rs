@@ -74,7 +74,11 @@ impl Filter {
         if utilization <= largest {
             return;
         }
-        let factor = largest / utilization;
+        self.scale(largest / utilization);
+    }
+
+    /// Multiplies the work of a request, and doubts it.
+    pub(super) fn scale(&mut self, factor: f64) {
         let mut state = vector(self.parameters);
         state[1] *= factor;
         state[2] *= factor;

@@ -25,6 +25,8 @@ const GROWTH: f64 = 4.0;
 /// Error of the closed form itself, as a factor, by which the ends are moved out: against the simulator its capacity was up to 11 % too high
 /// where TTFT binds, since prompts wait for each other, and 5 % too low where ITL does. No number of windows makes it smaller.
 const FORM_ERROR: f64 = 1.05;
+/// The same for the upper end, on which nothing rests but what people read.
+const FORM_ERROR_UP: f64 = 1.1;
 /// Factor from one candidate to the next.
 const STRIDE: f64 = 1.15;
 /// Candidates in each direction: a factor of 270.
@@ -103,7 +105,7 @@ pub fn capacity(learned: &Learned, question: &Question) -> Option<CapacityInterv
     let variance = (fit::spread(question.role, &windows, parameters).max(LEAST_NOISE) / fit::NOISE).powi(2);
     let limit = here + GROWTH * variance;
     let lower = walk.end(estimate, parameters, 1.0 / STRIDE, limit) / FORM_ERROR;
-    let upper = walk.end(estimate, parameters, STRIDE, limit) * FORM_ERROR;
+    let upper = walk.end(estimate, parameters, STRIDE, limit) * FORM_ERROR_UP;
     let rate = RequestsPerSecond;
     Some(CapacityInterval { lower: rate(lower.min(estimate)), estimate: rate(estimate), upper: rate(upper.max(estimate)) })
 }

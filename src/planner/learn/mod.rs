@@ -49,6 +49,8 @@ pub const LEAST_UPDATES: u32 = 5;
 /// Largest load of one replica that is taken as possible where the model calls it impossible: rho. Close to 1 the closed form has no slope left
 /// to learn from.
 const LARGEST_UTILIZATION: f64 = 0.95;
+/// Difference of the utilization from a full one, as a logarithm, that is none: the noise of a window's completions.
+const NEARLY: f64 = 0.15;
 /// Mean shift of the last points against the older ones, in logarithms of latency, from which the server has changed: well above the noise of
 /// three averages of windows (5 % each: 3 %), below a slowdown that matters.
 const SHIFT: f64 = 0.12;
@@ -67,6 +69,9 @@ pub struct Seen {
     pub ttft: Option<Seconds>,
     /// Mean ITL; `None` where the role has none.
     pub itl: Option<Seconds>,
+    /// Whether it worked without a pause, so that no more can be served.
+    #[serde(default)]
+    pub saturated: bool,
 }
 
 /// What became of a window.
@@ -124,6 +129,9 @@ impl Learned {
 
     /// Takes in a window.
     pub fn learn(&mut self, role: Role, seen: &Seen) -> Update {
+        if seen.ttft.is_none() && seen.itl.is_none() {
+            return self.saturate(role, seen);
+        }
         self.filter.allow(role, seen, LARGEST_UTILIZATION);
         let judged = self.filter.update(role, seen, self.noise(role));
         self.nis = judged.nis;
@@ -156,6 +164,21 @@ impl Learned {
         } else {
             Update::Rejected
         }
+    }
+
+    /// A replica that had no pause and shows no latency of its own, as a prefill server with a queue: its utilization is known, and with it the
+    /// work of a request. The original learns nothing in just that moment.
+    fn saturate(&mut self, role: Role, seen: &Seen) -> Update {
+        self.nis = None;
+        let before = seen.served.get() * self.filter.parameters.work(role, seen.lengths).get();
+        if !seen.saturated || (before / LARGEST_UTILIZATION).ln().abs() < NEARLY {
+            return Update::Accepted;
+        }
+        self.filter.scale(LARGEST_UTILIZATION / before);
+        self.points.clear();
+        self.recent.clear();
+        self.accepted = 0;
+        Update::Reset
     }
 
     /// Whether the operating points differ enough to tell the parameters apart.

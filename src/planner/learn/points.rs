@@ -144,6 +144,7 @@ impl Point {
             lengths: Lengths { input: lengths(|lengths| lengths.input), output: lengths(|lengths| lengths.output) },
             ttft: of(self.seen.ttft, seen.ttft),
             itl: of(self.seen.itl, seen.itl),
+            saturated: self.seen.saturated && seen.saturated,
         };
         Self { seen, windows, age: 0, ..self }
     }

@@ -24,6 +24,7 @@ fn window(role: Role, parameters: Parameters, rate: f64) -> Seen {
         lengths: lengths(),
         ttft: (role != Role::Decode).then_some(state.ttft),
         itl: (role != Role::Prefill).then_some(state.itl),
+        saturated: false,
     }
 }
 
@@ -193,7 +194,13 @@ fn nothing_makes_a_parameter_that_is_no_number() {
                 turn += 1;
                 let lengths = Lengths { input: Tokens(values[(turn + index) % 8].max(1.0)), output: Tokens(values[turn % 8].max(1.0)) };
                 let ttft = (turn % 3 > 0).then_some(Seconds(ttft));
-                let seen = Seen { served: RequestsPerSecond(served), lengths, ttft, itl: (turn % 5 > 0).then_some(Seconds(itl)) };
+                let seen = Seen {
+                    served: RequestsPerSecond(served),
+                    lengths,
+                    ttft,
+                    itl: (turn % 5 > 0).then_some(Seconds(itl)),
+                    saturated: turn % 7 == 0,
+                };
                 learned.learn(Role::Aggregated, &seen);
                 let found = learned.parameters();
                 assert!(Parameters::new(found.alpha.get(), found.beta.get(), found.gamma.get()).is_some(), "{found:?} after {seen:?}");
@@ -208,4 +215,21 @@ fn nothing_makes_a_parameter_that_is_no_number() {
             }
         }
     }
+}
+
+#[test]
+fn a_prefill_server_that_never_rests_teaches_its_capacity() {
+    // Nothing was ever seen of it but a queue: 40 prompts a second are all that it can do.
+    let seen = Seen { served: RequestsPerSecond(40.0), lengths: lengths(), ttft: None, itl: None, saturated: true };
+    let mut learned = Learned::new(Role::Prefill, &seen);
+    (0..3).for_each(|_| {
+        learned.learn(Role::Prefill, &seen);
+    });
+    let star = question(Role::Prefill).capacity(learned.parameters()).unwrap().get();
+    assert!((36.0..=42.0).contains(&star), "{star}");
+    // A pause says nothing.
+    let idle = Seen { served: RequestsPerSecond(4.0), saturated: false, ..seen };
+    let before = learned.parameters();
+    learned.learn(Role::Prefill, &idle);
+    assert_eq!(learned.parameters(), before);
 }

@@ -206,6 +206,7 @@ impl Run {
             lengths: Lengths { input: Tokens(shown.input), output: Tokens(if self.role == Role::Prefill { 128.0 } else { shown.output }) },
             ttft: (own(Role::Decode) && shown.waiting == 0).then_some(ttft),
             itl: own(Role::Prefill).then_some(itl),
+            saturated: shown.waiting > 0,
         }
     }
 }
