@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::input::{CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
-use super::learn::{LEAST_UPDATES, Learned};
+use super::learn::{LEAST_UPDATES, Learned, Update};
 use super::memory::{Decision, Learning, Memory, PoolDecision};
 use super::model::queueing::{Lengths, Objective, SloMultiplier};
 use super::observe::{Demand, Window};
@@ -236,6 +236,16 @@ impl PhaseMet {
         self.in_role(role) && self.used <= USED
     }
 
+    /// Whether one that the role decides is missed.
+    fn is_missed(self, role: Role) -> bool {
+        let (prompt, generation) = (self.prompt == Some(false), self.generation == Some(false));
+        match role {
+            Role::Prefill => prompt,
+            Role::Decode => generation,
+            Role::Aggregated => prompt || generation,
+        }
+    }
+
     /// Those that the role decides.
     fn in_role(self, role: Role) -> bool {
         let (prompt, generation) = (self.prompt == Some(true), self.generation == Some(true));
@@ -314,6 +324,13 @@ fn with_recent(demand: Demand, recent: Option<&Vec<(Duration, RequestsPerSecond)
     Demand { cautious: RequestsPerSecond(most), ..demand }
 }
 
+/// Whether the demands of the last minutes are known: after a restart they are not, and the first calm window is no reason to shrink.
+fn has_watched(memory: &Memory, role: Role, window: &Window, now: Moment) -> bool {
+    let oldest = memory.demands.get(&role).and_then(|demands| demands.first());
+    let known = oldest.map_or(0.0, |(at, _)| now.monotonic.saturating_sub(*at).as_secs_f64()) + window.observation.elapsed_seconds.get();
+    known >= 0.9 * REMEMBERED.as_secs_f64()
+}
+
 /// Notes what arrived in the window, for the decisions to come.
 pub(super) fn remember(memory: &mut Memory, decision: &Decision, policy: &ModelPolicy, now: Moment) {
     for role in Role::ALL {
@@ -347,7 +364,10 @@ fn part(
 ) -> PoolDecision {
     let Some(wish) = wish else { return PoolDecision { reason: Some(Reason::NotConverged), ..PoolDecision::default() } };
     let rollout = memory.growth.get(&one.pool.pool).and_then(|growth| growth.rollout(now));
-    let unsettled = (!settled).then_some(StepReason::NotConverged);
+    // Parameters that were estimated anew in this window have yet to be confirmed.
+    let anew = one.learning.is_some_and(|learning| learning.update == Some(Update::Reset));
+    let unsettled = (!settled || anew).then_some(StepReason::NotConverged);
+    let missed = met.is_missed(one.pool.role).then_some(StepReason::ObjectiveMissed);
     let censored = (window.censored && !met.in_role(one.pool.role)).then_some(StepReason::DemandCensored);
     let previous = memory.decision.as_ref().and_then(|decision| decision.pools.get(&one.pool.pool)?.unbounded);
     let context = bound::Context {
@@ -355,8 +375,8 @@ fn part(
         recommended: one.standing,
         previous_wish: previous,
         coverage: window.least_coverage(),
-        complete_window_seen: memory.complete_window_seen || whole,
-        keep: rollout.or(unsettled).or(censored),
+        complete_window_seen: (memory.complete_window_seen || whole) && has_watched(memory, one.pool.role, window, now),
+        keep: rollout.or(unsettled).or(missed).or(censored),
         growth: policy.growth,
         limits: one.pool.limits,
     };
