@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// What is left of an error a window later.
 const MEMORY: f64 = 0.9;
 
+/// Larger values count as this one, so that no sum leaves the number range.
+const LARGEST: f64 = 1e300;
+
 /// Discounted sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Score {
@@ -22,8 +25,8 @@ pub struct Score {
 
 impl Score {
     pub(super) fn observe(&mut self, forecast: f64, actual: f64) {
-        self.error = MEMORY * self.error + (forecast - actual).abs();
-        self.actual = MEMORY * self.actual + actual.abs();
+        self.error = MEMORY * self.error + (forecast - actual).abs().min(LARGEST);
+        self.actual = MEMORY * self.actual + actual.abs().min(LARGEST);
         self.weight = MEMORY * self.weight + 1.0;
     }
 
@@ -32,9 +35,10 @@ impl Score {
         (self.weight > 0.0).then(|| self.error / self.weight)
     }
 
-    /// Mean absolute error over the mean value; `None` as well where nothing but zeros came.
+    /// Mean absolute error over the mean value; `None` as well where nothing but zeros, or next to nothing, came.
     pub fn ratio(&self) -> Option<f64> {
-        (self.actual > 0.0).then(|| self.error / self.actual)
+        let ratio = self.error / self.actual;
+        (self.actual > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 }
 
