@@ -21,6 +21,7 @@ pub mod predict;
 pub mod propose;
 pub mod publish;
 pub mod quantile;
+mod recent;
 pub mod reconcile;
 mod render;
 mod sample;

@@ -9,7 +9,7 @@ use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
 use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, Warning};
 use super::propose::{self, Facts, Propose};
-use super::{bound, current_replicas, load, predict, reconcile, variants};
+use super::{bound, current_replicas, load, predict, recent, reconcile, variants};
 use crate::units::{Moment, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -30,7 +30,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             }
             let decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
             if matches!(policy.capacity, CapacityModel::Queueing(_)) {
-                variants::remember(memory, &decision, policy, now);
+                recent::remember(memory, &decision, policy, now);
             }
             (decision, Next::Begin { whole: trusted.whole })
         }

@@ -13,7 +13,6 @@
 //! objectives now is possible, so the estimate is not below it; and nothing is given back on more than the lower end.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::input::{CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
@@ -26,12 +25,10 @@ use super::plan::{
 };
 use super::propose::queueing::{Variant, allocate};
 use super::propose::{Wish, gpus_of};
+use super::recent::{has_watched, with_recent};
 use super::{bound, current_replicas, workload};
 use crate::units::{Moment, PoolId, Positive, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds};
 
-/// How long a demand is remembered for decreases: a single window of half a minute is low by chance every few minutes, and what went up on one
-/// would come down on the next.
-const REMEMBERED: Duration = Duration::from_secs(180);
 /// Room over the lowest latencies while nothing is learned (`DefaultFallbackHeadroom`), and how high that may go.
 pub(crate) const HEADROOM: f64 = 1.5;
 pub(crate) const HIGHEST_TTFT: Seconds = Seconds(10.0);
@@ -315,31 +312,6 @@ fn demand_of(role: Role, members: &[usize], known: &[Known<'_>], capable: &[Opti
         supported: RequestsPerSecond(sum.supported.get() + known[index].demand.supported.get()),
         cautious: RequestsPerSecond(sum.cautious.get() + known[index].demand.cautious.get()),
     })
-}
-
-/// A decrease must carry the largest demand of the last few windows.
-fn with_recent(demand: Demand, recent: Option<&Vec<(Duration, RequestsPerSecond)>>, now: Moment) -> Demand {
-    let recent = recent.into_iter().flatten().filter(|(at, _)| now.monotonic.saturating_sub(*at) < REMEMBERED);
-    let most = recent.map(|(_, rate)| rate.get()).fold(demand.cautious.get(), f64::max);
-    Demand { cautious: RequestsPerSecond(most), ..demand }
-}
-
-/// Whether the demands of the last minutes are known: after a restart they are not, and the first calm window is no reason to shrink.
-fn has_watched(memory: &Memory, role: Role, window: &Window, now: Moment) -> bool {
-    let oldest = memory.demands.get(&role).and_then(|demands| demands.first());
-    let known = oldest.map_or(0.0, |(at, _)| now.monotonic.saturating_sub(*at).as_secs_f64()) + window.observation.elapsed_seconds.get();
-    known >= 0.9 * REMEMBERED.as_secs_f64()
-}
-
-/// Notes what arrived in the window, for the decisions to come.
-pub(super) fn remember(memory: &mut Memory, decision: &Decision, policy: &ModelPolicy, now: Moment) {
-    for role in Role::ALL {
-        let trace = policy.pools.iter().filter(|pool| pool.role == role).find_map(|pool| decision.pools.get(&pool.pool)?.queueing.as_ref());
-        let demands = memory.demands.entry(role).or_default();
-        demands.retain(|(at, _)| now.monotonic.saturating_sub(*at) < REMEMBERED);
-        demands.extend(trace.map(|trace| (now.monotonic, trace.demand)));
-    }
-    memory.demands.retain(|_, demands| !demands.is_empty());
 }
 
 fn variant(one: &Known<'_>, capable: Option<&Capable>) -> Variant {
