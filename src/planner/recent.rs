@@ -10,6 +10,7 @@ use crate::units::{Moment, RequestsPerSecond, Role};
 /// How long a demand is remembered for decreases: a single window of half a minute is low by chance every few minutes, and what went up on one
 /// would come down on the next.
 const REMEMBERED: Duration = Duration::from_secs(180);
+
 /// A decrease must carry the largest demand of the last few windows.
 pub(super) fn with_recent(demand: Demand, recent: Option<&Vec<(Duration, RequestsPerSecond)>>, now: Moment) -> Demand {
     let recent = recent.into_iter().flatten().filter(|(at, _)| now.monotonic.saturating_sub(*at) < REMEMBERED);

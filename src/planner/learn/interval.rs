@@ -8,7 +8,7 @@
 //! At one constant load the interval is wide, and that is the truth: TTFT 17 ms and ITL 8.6 ms at rho 0.05 fit capacities from 7 to 81 requests/s.
 //! It always holds what was seen: a load that was served within the objective is below the upper end.
 //!
-//! Rejected: the filter's covariance. It is a straight line through a curve, and gives half of that width.
+//! Rejected: the filter's covariance. It is a straight line through a curve, and knows nothing of how far the parameters may really go.
 
 use nalgebra::Vector3;
 use serde::{Deserialize, Serialize};
