@@ -5,11 +5,13 @@
 //! scraped every 15 s, choosing the series by the pattern that the exporter asks with, and packs its answers. They are made between two rounds, so
 //! that only the exporter's own work is measured.
 
+mod watched;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use regex_lite::Regex;
+use watched::{Killed, cpu_seconds, megabytes, setting};
 
 const PAGE: &str = include_str!("../tests/fixtures/pages/vllm-0.33-scrape1.prom");
 const MODEL: &str = "meta-llama/Llama-3.1-8B-Instruct";
@@ -27,23 +30,6 @@ const INTERVAL: u64 = 10;
 const SCRAPES: f64 = 15.0;
 /// The first learns the question, the others fill the buffers.
 const WARM_UP: u64 = 4;
-/// Kernel ticks a second in /proc/PID/stat: a constant of Linux's user interface.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
 /// An answer as it goes over the wire, and its length before it was packed.
 #[derive(Default)]
 struct Answer {
@@ -173,20 +159,6 @@ fn start_api(replicas: u64) -> (Arc<Api>, String) {
         }
     });
     (api, url)
-}
-
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the exporter runs");
-    let fields: Vec<&str> = stat.rsplit(") ").next().expect("a stat line").split(' ').collect();
-    let ticks = |index: usize| fields[index].parse::<f64>().expect("a number of ticks");
-    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
-}
-
-/// A size of /proc/PID/status in MB.
-fn megabytes(pid: u32, name: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the exporter runs");
-    let line = status.lines().find(|line| line.starts_with(name)).expect("a size of this name");
-    line.split_whitespace().nth(1).and_then(|text| text.parse::<f64>().ok()).expect("a size in kB") / 1000.0
 }
 
 /// The exporter's own page.

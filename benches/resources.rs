@@ -3,35 +3,22 @@
 //! `cargo bench --bench resources` runs it for a minute (`RESOURCES_SECONDS`, `RESOURCES_TARGETS` change that) and prints the figures. The
 //! servers are threads of this process, so that only the exporter's own use is counted; their page is a recorded one of 68 kB.
 
+mod watched;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use watched::{Killed, cpu_seconds, megabytes, setting};
 
 const PAGE: &str = include_str!("../tests/fixtures/pages/vllm-0.33-scrape1.prom");
 const PROFILE: &str = include_str!("../deploy/example/profile.json");
 
 /// Rounds before the measurement: buffers have their size and connections are open.
 const WARM_UP: Duration = Duration::from_secs(12);
-
-/// Kernel ticks a second in /proc/PID/stat: a constant of Linux's user interface.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
 
 fn answer(mut stream: TcpStream) {
     let mut request = Vec::new();
@@ -75,20 +62,6 @@ fn config(targets: u64) -> String {
     )
 }
 
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the exporter runs");
-    let fields: Vec<&str> = stat.rsplit(") ").next().expect("a stat line").split(' ').collect();
-    let ticks = |index: usize| fields[index].parse::<f64>().expect("a number of ticks");
-    (ticks(11) + ticks(12)) / TICKS_PER_SECOND
-}
-
-fn resident_megabytes(pid: u32) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the exporter runs");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a resident size");
-    let kilobytes: f64 = line.split_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("a size in kB");
-    kilobytes / 1000.0
-}
-
 fn main() {
     let (seconds, targets) = (setting("RESOURCES_SECONDS", 60), setting("RESOURCES_TARGETS", 10));
     let folder = std::env::temp_dir().join(format!("inference-planner-resources-{}", std::process::id()));
@@ -105,7 +78,7 @@ fn main() {
     thread::sleep(Duration::from_secs(seconds));
     let share = (cpu_seconds(pid) - before) / started.elapsed().as_secs_f64();
     println!("targets {targets}, page {} kB, every 5 s, measured over {seconds} s", PAGE.len() / 1000);
-    println!("resident memory {:.1} MB", resident_megabytes(pid));
+    println!("resident memory {:.1} MB", megabytes(pid, "VmRSS:"));
     println!("CPU {:.2} % of a core", share * 100.0);
     drop(exporter);
     // A folder that stays behind is in nobody's way.
