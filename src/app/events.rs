@@ -174,6 +174,7 @@ mod tests {
             capacity: CapacityModel::Unknown,
             load: None,
             warm_up: Duration::from_secs(120),
+            predictor: None,
             correction: false,
             growth: GrowthRule::TimesObserved(NonZeroU32::MIN),
             traffic_change: ChangeRule::Tolerate,

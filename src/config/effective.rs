@@ -6,7 +6,8 @@ use std::path::Path;
 use super::load_targets as load;
 use super::resolve::{ModelDraft, text};
 use super::{
-    AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, queueing, scalar,
+    AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, predictor, queueing,
+    scalar,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{Capabilities, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
@@ -26,6 +27,8 @@ impl Yaml {
 pub(super) struct Origins<'a> {
     /// The file of its profile.
     pub profile: Option<&'a Path>,
+    /// The file of the trace that its predictor starts with.
+    pub trace: Option<&'a Path>,
     /// Whether its objectives are written for itself.
     pub slo_written: bool,
     /// The same of k.
@@ -35,7 +38,7 @@ pub(super) struct Origins<'a> {
 impl<'a> Origins<'a> {
     pub(super) fn of(draft: &'a ModelDraft) -> Self {
         let (slo_written, multiplier_written) = queueing::written(draft);
-        Self { profile: draft.profile.as_deref(), slo_written, multiplier_written }
+        Self { profile: draft.profile.as_deref(), trace: draft.trace().map(std::path::PathBuf::as_path), slo_written, multiplier_written }
     }
 }
 
@@ -92,6 +95,8 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, conf
     }
     load::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
     queueing::lines(policy, origins.multiplier_written || !config_map).into_iter().for_each(|line| yaml.line(3, line));
+    let trace = origins.trace.map(|trace| quoted(&trace.to_string_lossy()));
+    predictor::lines(policy, trace).into_iter().for_each(|line| yaml.line(3, line));
     yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
     yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
     yaml.line(3, format_args!("warm_up: {}", text(policy.warm_up)));

@@ -17,6 +17,7 @@
 //! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
+//! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
@@ -33,6 +34,7 @@ mod load_targets;
 mod names;
 mod overrides;
 mod pools;
+mod predictor;
 mod preset;
 mod problem;
 pub mod profile;

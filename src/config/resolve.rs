@@ -10,10 +10,12 @@ use super::access::Needed;
 use super::check::Values;
 use super::layers::Layer;
 use super::pools::PoolDraft;
+use super::predictor::PredictorDraft;
 use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
-    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, pools, preset, queueing, scalar, schema,
+    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, pools, predictor, preset, queueing, scalar,
+    schema,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
@@ -49,6 +51,7 @@ pub(super) struct ModelDraft {
     pub profile: Option<PathBuf>,
     pub load: Option<LoadPolicy>,
     pub queueing: Option<QueueingDraft>,
+    pub predictor: Option<PredictorDraft>,
     pub slo: Option<Slo>,
     pub interval: Option<Duration>,
     pub hold_for: Option<Duration>,
@@ -179,6 +182,11 @@ fn targets_agree(values: &mut Values, drafts: &[ModelDraft]) {
 }
 
 impl ModelDraft {
+    /// The file of the trace that its predictor starts with.
+    pub fn trace(&self) -> Option<&PathBuf> {
+        self.predictor.as_ref()?.trace.as_ref()
+    }
+
     /// The section of a source's targets.
     fn key_of(&self, source: &SourceId) -> String {
         let holder = match source {
@@ -243,6 +251,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         profile,
         load,
         queueing: queueing::read(values, key, preset),
+        predictor: predictor::read(values, key, folder, predictor::usual(preset, false), interval),
         slo,
         interval,
         hold_for,

@@ -6,6 +6,7 @@
 use crate::engines::ENGINES;
 use crate::engines::custom::{Custom, Meaning};
 use crate::planner::input::{ItlBasis, Mode, Preset, Statistic};
+use crate::planner::predict::Method;
 use crate::units::Role;
 
 /// What a key may hold.
@@ -83,6 +84,8 @@ const MOST_REPLICAS: u64 = 100_000;
 
 /// A multiplier beyond this asks for a utilization within a thousandth of what no queue survives.
 const MOST_MULTIPLIER: f64 = 1000.0;
+/// A variance beyond this is in a unit that no traffic has.
+const MOST_NOISE: f64 = 1e12;
 /// A cost beyond this is in a unit that nobody counts in.
 const MOST_COST: f64 = 1e9;
 /// Milliseconds of 366 days, the longest span that is accepted anywhere.
@@ -131,6 +134,10 @@ fn presets() -> Vec<&'static str> {
 
 fn optimization_targets() -> Vec<&'static str> {
     vec!["throughput", "latency", "load"]
+}
+
+fn predictors() -> Vec<&'static str> {
+    Method::ALL.into_iter().map(Method::name).chain(["auto"]).collect()
 }
 
 fn roles() -> Vec<&'static str> {
@@ -252,6 +259,14 @@ const TO_TRAFFIC: &[Key] = &[
     key("models[].planner.learned_for", Span(SECOND), Value("7days"), "With preset wva: how long what was learned of a pool's replicas is good for without traffic, restarts included."),
     key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile. Preset wva has none to correct."),
     key("models[].planner.growth", Count(2, 1000), Value("4"), "One decision grows a pool to at most this many times the observed replicas; with preset wva further only if the decision before asked for it as well."),
+    key("models[].planner.predictor", Choice(predictors, &[]), Derived("`constant`"), "What the next window is expected to bring, from those before: `constant` the last one, `kalman` a level with a trend, `arima` and `prophet` what they fit, `auto` the one that was closest lately."),
+    key("models[].planner.predictor_log1p", Switch, Value("false"), "Whether predictors see ln(1 + value): for traffic that multiplies rather than adds."),
+    key("models[].planner.prophet_window", Count(5, 10_000), Value("50"), "Windows that predictor prophet looks at."),
+    key("models[].planner.kalman_q_level", Number(MOST_NOISE), Value("1"), "Of predictor kalman: variance by which the level drifts in a window, above 0."),
+    key("models[].planner.kalman_q_trend", Number(MOST_NOISE), Value("0.1"), "Variance by which the trend drifts in a window, above 0."),
+    key("models[].planner.kalman_r", Number(MOST_NOISE), Value("10"), "Variance of what a window shows about the level, above 0."),
+    key("models[].planner.kalman_min_points", Count(1, 200), Value("5"), "Windows before which predictor kalman repeats the last one."),
+    key("models[].planner.warmup_trace", Path, Derived("none"), "A recorded trace that predictors take in before the first live window: Azure (CSV), Mooncake, or Dynamo's request trace (JSON lines)."),
     later("models[].planner.transition_timeout"),
     later("models[].planner.scale_down_delay"), later("models[].planner.scale_down_step"), later("models[].planner.idle_after"),
     later("models[].planner.min_endpoint"), later("models[].planner.max_gpu_budget"), later("models[].planner.min_gpu_budget"),

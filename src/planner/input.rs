@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::model::envelope::Envelope;
 use super::model::queueing::SloMultiplier;
+use super::predict;
+use super::predict::traffic::Traffic;
 pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
 use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
 
@@ -389,6 +391,16 @@ pub struct QueueingPolicy {
     pub learned_for: Duration,
 }
 
+/// How the next window is forecast.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictorPolicy {
+    /// Which predictor, with its numbers.
+    pub settings: predict::Settings,
+    /// Windows of a recorded trace that it starts with, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Traffic>,
+}
+
 /// How full replicas may be (planning.md 4, seed 002): the fast loop adds a replica when one is too full, and takes one away when all are
 /// nearly empty and the others can carry its load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -469,6 +481,9 @@ pub struct ModelPolicy {
     pub load: Option<LoadPolicy>,
     /// How long a replica that has just started counts as fresh.
     pub warm_up: Duration,
+    /// How the next window is forecast; `None` repeats the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<PredictorPolicy>,
     /// Whether measured latencies correct the capacity model.
     pub correction: bool,
     /// How far one decision may grow a pool.

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use super::trace::{LoadInputs, LoadTrace, QueueingTrace};
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
+use super::predict::Method;
+use super::predict::traffic::Outlook;
 use crate::units::{
     ModelId, Moment, PoolId, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens, TokensPerSecond,
 };
@@ -532,6 +534,12 @@ pub struct Plan {
     pub observation: Option<Observation>,
     /// The next window.
     pub prediction: Option<Prediction>,
+    /// How it was forecast; `None` where it repeats the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
+    /// Recent one-step error of each predictor that runs, over the mean of what came.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub predictor_errors: BTreeMap<Method, Ratio>,
     /// Measured over modelled latency.
     pub latency_ratio: LatencyRatios,
     /// Estimates at the current and the recommended count.

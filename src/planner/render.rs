@@ -55,6 +55,8 @@ pub(super) fn render(
         generation: decision.generation,
         observation: decision.observation,
         prediction: decision.prediction,
+        outlook: decision.outlook,
+        predictor_errors: memory.predictor_errors(),
         latency_ratio: decision.latency_ratio,
         estimated: decision.estimated,
         envelope: decision.envelope,

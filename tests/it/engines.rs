@@ -75,6 +75,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         capacity: CapacityModel::Envelope(serde_json::from_str(PROFILE).unwrap()),
         load: None,
         warm_up: Duration::from_secs(120),
+        predictor: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

@@ -63,6 +63,7 @@ pub fn infera_policy() -> ModelPolicy {
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(seed_profile()).unwrap())),
         load: None,
         warm_up: Duration::from_secs(120),
+        predictor: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

@@ -61,6 +61,7 @@ fn model() -> ModelPolicy {
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(scenario::profile()).unwrap())),
         load: None,
         warm_up: Duration::from_secs(120),
+        predictor: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
         traffic_change: ChangeRule::SkipWindow,

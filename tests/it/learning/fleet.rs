@@ -81,6 +81,7 @@ pub fn policy(variants: &[Variant], objective: Option<(f64, f64)>) -> ModelPolic
         }),
         load: None,
         warm_up: Duration::from_secs(60),
+        predictor: None,
         correction: false,
         growth: GrowthRule::Confirm(NonZeroU32::new(4).expect("above zero")),
         traffic_change: ChangeRule::Tolerate,
