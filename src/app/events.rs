@@ -177,6 +177,11 @@ mod tests {
             predictor: None,
             correction: false,
             growth: GrowthRule::TimesObserved(NonZeroU32::MIN),
+            step_down: None,
+            transition_timeout: None,
+            gpus: GpuBand::default(),
+            priority: 0,
+            regression: None,
             traffic_change: ChangeRule::Tolerate,
             pools: vec![pool("p", Role::Prefill), pool("d", Role::Decode)],
         };

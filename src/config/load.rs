@@ -300,7 +300,11 @@ impl Draft {
         let preset = draft.preset?;
         let capacity = match preset {
             Preset::Infera => CapacityModel::Envelope(Box::new(said.envelopes.get(draft.profile.as_ref()?)?.clone())),
-            Preset::Dynamo => CapacityModel::Unknown,
+            Preset::Dynamo => match (&draft.sla, &draft.profile) {
+                (None, _) => CapacityModel::Unknown,
+                (Some(_), Some(path)) => CapacityModel::Envelope(Box::new(said.envelopes.get(path)?.clone())),
+                (Some(_), None) => CapacityModel::Iterations,
+            },
             Preset::Wva => CapacityModel::Queueing(draft.queueing.as_ref()?.policy()?),
         };
         let selector = draft.selector.clone()?;
@@ -320,12 +324,18 @@ impl Draft {
             capacity,
             load: match preset {
                 Preset::Infera | Preset::Wva => None,
+                Preset::Dynamo if draft.sla.as_ref().is_some_and(|sla| sla.rule.is_none()) => None,
                 Preset::Dynamo => Some(draft.load?),
             },
+            regression: draft.sla.as_ref().map(|sla| sla.regression),
             warm_up: draft.warm_up?,
             predictor: Some(draft.predictor.as_ref()?.policy(&said.traces)?),
             correction: draft.correction,
             growth: draft.growth?,
+            step_down: draft.step_down,
+            transition_timeout: draft.transition_timeout,
+            gpus: draft.gpus,
+            priority: draft.priority,
             traffic_change: match preset {
                 Preset::Infera => ChangeRule::SkipWindow,
                 Preset::Dynamo | Preset::Wva => ChangeRule::Tolerate,
@@ -371,7 +381,7 @@ fn pool(draft: &PoolDraft, capacity: &CapacityModel, pins: &BTreeMap<PoolId, Pin
     let measured = match capacity {
         CapacityModel::Envelope(envelope) if role == Role::Prefill => envelope.prefill_gpus(),
         CapacityModel::Envelope(envelope) => envelope.decode_gpus(),
-        CapacityModel::Queueing(_) | CapacityModel::Unknown => NonZeroU32::MIN,
+        CapacityModel::Queueing(_) | CapacityModel::Iterations | CapacityModel::Unknown => NonZeroU32::MIN,
     };
     let name = draft.pool.clone()?;
     Some(PoolPolicy {

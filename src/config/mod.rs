@@ -17,6 +17,7 @@
 //! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
+//! | `loops` | which loops does preset dynamo run, and how far may they go |
 //! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
 //! | `load` | the two phases |
@@ -31,6 +32,7 @@ mod flags;
 mod layers;
 mod load;
 mod load_targets;
+mod loops;
 mod names;
 mod overrides;
 mod pools;

@@ -147,6 +147,7 @@ closed_set! {
     Stage {
         Growth = "growth", "Bounds the growth of one decision.";
         HoldDown = "hold_down", "Allows a decrease only where the data support it.";
+        StepDown = "step_down", "Bounds what one decision takes away.";
         Limits = "limits", "Applies the configured minimum and maximum.";
     }
 }
@@ -155,6 +156,8 @@ closed_set! {
     /// What a stage did and why.
     StepReason {
         WithinLimit = "within_limit", "The wish passed unchanged.";
+        Transition = "transition", "Replicas of an earlier increase arrive one after the other; the pool does not grow further meanwhile.";
+        StepCapped = "step_capped", "One decision takes away no more replicas.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";

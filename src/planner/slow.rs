@@ -152,7 +152,7 @@ fn decide(
     match &policy.capacity {
         CapacityModel::Envelope(envelope) => decide_by_envelope(memory, input, policy, envelope, (window, prediction), whole, now),
         CapacityModel::Queueing(queueing) => variants::decide(memory, input, policy, queueing, (window, prediction), whole, now),
-        CapacityModel::Unknown => {
+        CapacityModel::Iterations | CapacityModel::Unknown => {
             let mut observed = held(Reason::None);
             observed.prediction = Some(prediction);
             observed
@@ -200,7 +200,18 @@ fn decide_by_envelope(
         let recommended = super::standing(pool, memory, observed, now);
         let (growth, limits) = (policy.growth, pool.limits);
         let keep = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
-        let context = bound::Context { observed, recommended, previous_wish: None, coverage, complete_window_seen, keep, growth, limits };
+        let context = bound::Context {
+            observed,
+            recommended,
+            previous_wish: None,
+            coverage,
+            complete_window_seen,
+            keep,
+            growth,
+            while_moving: None,
+            step_down: policy.step_down,
+            limits,
+        };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

@@ -78,6 +78,11 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         predictor: None,
         correction: true,
         growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
+        step_down: None,
+        transition_timeout: None,
+        gpus: GpuBand::default(),
+        priority: 0,
+        regression: None,
         traffic_change: ChangeRule::SkipWindow,
         pools: vec![pool("m-prefill", Role::Prefill), pool("m-decode", Role::Decode)],
     }

@@ -81,6 +81,11 @@ pub mod fixture {
             predictor: None,
             correction: true,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
+            step_down: None,
+            transition_timeout: None,
+            gpus: GpuBand::default(),
+            priority: 0,
+            regression: None,
             traffic_change: ChangeRule::SkipWindow,
             pools: vec![pool(pools[0], Role::Prefill), pool(pools[1], Role::Decode)],
         }
