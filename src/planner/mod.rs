@@ -7,7 +7,9 @@
 //! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from how full the replicas
 //! are in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
+pub mod allotment;
 pub mod bound;
+pub mod budget;
 mod fast;
 pub mod input;
 pub mod learn;
