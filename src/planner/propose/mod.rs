@@ -5,6 +5,7 @@
 pub mod envelope;
 pub mod queueing;
 pub mod threshold;
+pub mod throughput;
 
 use std::collections::BTreeMap;
 
