@@ -115,6 +115,16 @@ impl Single {
         if between(current, proposed).contains(&fits) { Guarded { counts: fits, step: None } } else { hold }
     }
 
+    /// The same, where the pool may also be below its own minimum now: then that is mended first.
+    pub fn guard_with_floor(&self, current: Replicas, proposed: Replicas) -> Guarded<Replicas> {
+        let raised = proposed.max(self.floor);
+        if current >= self.floor {
+            return self.guard(current, raised);
+        }
+        let counts = self.clamp(raised);
+        Guarded { counts, step: (counts != raised).then_some(BudgetStep::Reconcile) }
+    }
+
     fn cost(&self, replicas: Replicas) -> u64 {
         u64::from(replicas.0) * u64::from(self.gpus.get())
     }

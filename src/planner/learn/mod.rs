@@ -24,7 +24,9 @@
 pub mod filter;
 pub mod fit;
 pub mod interval;
+pub mod iterations;
 pub mod points;
+pub mod scraped;
 
 use serde::{Deserialize, Serialize};
 

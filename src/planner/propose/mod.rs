@@ -3,8 +3,10 @@
 //! A proposer answers every set of facts: with wishes, or with the reason why there are none.
 
 pub mod envelope;
+pub mod load;
 pub mod queueing;
 pub mod threshold;
+pub mod throughput;
 
 use std::collections::BTreeMap;
 

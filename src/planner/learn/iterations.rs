@@ -1,0 +1,373 @@
+//! What does an iteration of a pool's engines cost? A line learned from what they do, window by window.
+//!
+//! Each window of each replica gives at most one sample (`scraped.rs`): the mean work of an iteration, and its time. From these the four costs of
+//! `model/iteration.rs` are fitted anew whenever they are asked for: weighted least squares with no cost below zero.
+//!
+//! | question | answer |
+//! |---|---|
+//! | which samples are kept | 64 in 16 buckets of equal width over what was seen (4 by 4 where two kinds of work matter); the oldest of the fullest bucket goes first, so that a day at one load does not push out the hour at another |
+//! | what is fitted | prefill: c0, cp; decode: c0, cn, ckv; aggregated: all four |
+//! | how | relative errors count, large ones less than their square (Huber), since one slow window must not turn the line; every set of costs is tried with the others at zero, and the best without a negative one wins, so that the answer depends on the samples alone |
+//! | collinear work (each request the same context) | the costs share what they cannot be told apart by, through a penalty of one part in a million |
+//! | with fewer than 5 samples | no line |
+//! | with samples at one load only | no line where the work explains nothing of the time: its cost is not known, and not zero |
+//!
+//! A sample more than three times off the line is not taken at first: a replica that compiles a kernel, or shares its GPU for a moment, is not the
+//! server. Three in a row are: then everything before them is forgotten, the line is learned anew, and there is none until it has 5 samples again.
+//! So one bad sample never makes the capacity collapse, and a server that really changed is followed within a few windows.
+//!
+//! The caller leaves out replicas in warm-up: their first iterations are slow, they come several at a time, and what they teach is forgotten again
+//! only after three good samples.
+//!
+//! Beside the line there are moving averages of 64 observations: prompt length, context of a decoding request, prompt tokens of an iteration. Zeros
+//! before the first request are not averaged. They need no time, so that a window without one still counts.
+//!
+//! Worked: prefill samples (1000 tokens, 12 ms), (2000, 22), (4000, 42), (6000, 62), (8000, 82) give c0 = 2 ms and cp = 10 us.
+//!
+//! Known limits: a window's mean hides how its iterations differ. A line is trusted between the loads that were seen and is a guess outside;
+//! time is never taken to be below half of the shortest that was seen.
+
+use nalgebra::{DMatrix, DVector};
+use serde::{Deserialize, Serialize};
+
+use crate::planner::model::iteration::{Costs, Iteration, Work};
+use crate::units::{Requests, Role, Seconds, SecondsPerToken, Tokens};
+
+/// Samples that are kept, and observations that are averaged.
+const MOST: usize = 64;
+/// Buckets of one kind of work, and of each of two.
+const BUCKETS: [usize; 2] = [16, 4];
+/// Samples that a line needs.
+pub const LEAST_SAMPLES: usize = 5;
+/// Times that a sample may be off the line.
+const FAR: f64 = 3.0;
+/// Samples in a row that are too far off after which the server is another one.
+const REJECTIONS: usize = 3;
+/// Rounds of weighing the samples anew.
+const ROUNDS: usize = 4;
+/// Relative residuals in standard deviations up to which they count in full.
+const HUBER: f64 = 1.5;
+/// Smallest relative standard deviation that is believed.
+const LEAST_SPREAD: f64 = 0.01;
+/// Penalty of costs that the samples do not tell apart, as a share.
+const PENALTY: f64 = 1e-6;
+/// How many times better than a constant the line must explain the times, by degrees of freedom (F statistic).
+const LEAST_EVIDENCE: f64 = 5.0;
+
+/// What one replica did in one window, for each of its iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The work of an iteration.
+    pub work: Work,
+    /// Prompts that an iteration worked on.
+    pub prompts: Requests,
+    /// How long an iteration took; `None`: not known, only the averages learn.
+    pub time: Option<Seconds>,
+}
+
+/// One retained sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Sample {
+    work: Work,
+    time: Seconds,
+}
+
+/// What became of an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It has no time and taught the averages only.
+    Averaged,
+    /// It is a sample.
+    Accepted,
+    /// It is too far off the line.
+    Rejected,
+    /// It was one too many: the samples before it are forgotten.
+    Restarted,
+}
+
+/// Why there is no line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Fewer than [`LEAST_SAMPLES`].
+    FewSamples,
+    /// The work explains nothing of the time: too little of it differs, or it is slower with less work.
+    NoSlope,
+}
+
+/// A mean of the last [`MOST`] values, from the first that is not zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Recent(Vec<f64>);
+
+impl Recent {
+    fn push(&mut self, value: f64) {
+        if !value.is_finite() || value < 0.0 || (self.0.is_empty() && value == 0.0) {
+            return;
+        }
+        self.0.push(value);
+        if self.0.len() > MOST {
+            self.0.remove(0);
+        }
+    }
+
+    fn mean(&self) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.iter().sum::<f64>() / self.0.len() as f64)
+    }
+}
+
+/// What has been learned of the iterations of a pool's engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Iterations {
+    role: Role,
+    /// Oldest first.
+    samples: Vec<Sample>,
+    /// Those in a row that were too far off.
+    doubted: Vec<Sample>,
+    input: Recent,
+    context: Recent,
+    prefill: Recent,
+}
+
+impl Iterations {
+    /// Nothing learned yet.
+    pub fn new(role: Role) -> Self {
+        let none = Recent::default;
+        Self { role, samples: Vec::new(), doubted: Vec::new(), input: none(), context: none(), prefill: none() }
+    }
+
+    /// Samples that the line rests on.
+    pub fn samples(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Mean tokens of a prompt in an iteration, where any was seen.
+    pub fn input(&self) -> Option<Tokens> {
+        self.input.mean().map(Tokens)
+    }
+
+    /// Mean KV tokens of a decoding request, where any was seen.
+    pub fn context(&self) -> Option<Tokens> {
+        self.context.mean().map(Tokens)
+    }
+
+    /// Mean prompt tokens of an iteration, where any was seen.
+    pub fn prefill(&self) -> Option<Tokens> {
+        self.prefill.mean().map(Tokens)
+    }
+
+    /// Takes in one window of one replica that is not in warm-up.
+    pub fn learn(&mut self, observed: &Observed) -> Taken {
+        let Work { prefill, decoding, kv } = observed.work;
+        self.input.push(if observed.prompts.is_positive() { prefill.get() / observed.prompts.get() } else { 0.0 });
+        if decoding.is_positive() {
+            self.context.push(kv.get() / decoding.get());
+        }
+        self.prefill.push(prefill.get());
+        let plausible = [prefill.get(), decoding.get(), kv.get()].iter().all(|amount| (0.0..f64::INFINITY).contains(amount));
+        match observed.time.filter(|time| time.is_positive() && plausible) {
+            Some(time) => self.take(Sample { work: observed.work, time }),
+            None => Taken::Averaged,
+        }
+    }
+
+    fn take(&mut self, sample: Sample) -> Taken {
+        let expected = self.line().ok().map(|line| line.time(sample.work).get());
+        if expected.is_some_and(|expected| (sample.time.get() / expected).ln().abs() > FAR.ln()) {
+            self.doubted.push(sample);
+            if self.doubted.len() < REJECTIONS {
+                return Taken::Rejected;
+            }
+            self.samples = std::mem::take(&mut self.doubted);
+            return Taken::Restarted;
+        }
+        self.doubted.clear();
+        self.samples.push(sample);
+        if self.samples.len() > MOST {
+            self.samples.remove(self.oldest_of_the_fullest());
+        }
+        Taken::Accepted
+    }
+
+    /// Index of the sample that is retired: buckets are laid anew over what there is, and of buckets as full the first one gives.
+    fn oldest_of_the_fullest(&self) -> usize {
+        let axes: &[Feature] = match self.role {
+            Role::Prefill => &[Feature::Prefill],
+            Role::Decode => &[Feature::Requests, Feature::Kv],
+            Role::Aggregated => &[Feature::Prefill, Feature::Kv],
+        };
+        let parts = BUCKETS[axes.len() - 1];
+        let mut buckets = vec![0_usize; self.samples.len()];
+        for axis in axes {
+            let values: Vec<f64> = self.samples.iter().map(|sample| axis.of(sample.work)).collect();
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(0.0, f64::max);
+            for (bucket, value) in buckets.iter_mut().zip(&values) {
+                let part = if high > low { (((value - low) / (high - low) * parts as f64) as usize).min(parts - 1) } else { 0 };
+                *bucket = *bucket * parts + part;
+            }
+        }
+        let size = |bucket: usize| buckets.iter().filter(|other| **other == bucket).count();
+        let most = buckets.iter().map(|bucket| size(*bucket)).max().unwrap_or(0);
+        let fullest = buckets.iter().filter(|bucket| size(**bucket) == most).min().copied().unwrap_or(0);
+        buckets.iter().position(|bucket| *bucket == fullest).unwrap_or(0)
+    }
+
+    /// The line through the samples, or why there is none.
+    pub fn line(&self) -> Result<Iteration, Unfit> {
+        if self.samples.len() < LEAST_SAMPLES {
+            return Err(Unfit::FewSamples);
+        }
+        let fit = Fit::new(self.role, &self.samples);
+        let (costs, weights) = fit.robust();
+        if !fit.is_evident(&costs, &weights) {
+            return Err(Unfit::NoSlope);
+        }
+        let cost = |feature: Feature| {
+            let at = fit.features.iter().position(|known| *known == feature);
+            at.map_or(0.0, |at| costs[at + 1] * fit.second / fit.scales[at])
+        };
+        let shortest = self.samples.iter().map(|sample| sample.time.get()).fold(f64::INFINITY, f64::min);
+        let costs = Costs {
+            fixed: Seconds(costs[0] * fit.second),
+            prefill_token: SecondsPerToken(cost(Feature::Prefill)),
+            request: Seconds(cost(Feature::Requests)),
+            kv_token: SecondsPerToken(cost(Feature::Kv)),
+            least: Seconds(shortest / 2.0),
+        };
+        Iteration::new(costs).ok_or(Unfit::NoSlope)
+    }
+}
+
+/// A kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Feature {
+    Prefill,
+    Requests,
+    Kv,
+}
+
+impl Feature {
+    fn of(self, work: Work) -> f64 {
+        match self {
+            Self::Prefill => work.prefill.get(),
+            Self::Requests => work.decoding.get(),
+            Self::Kv => work.kv.get(),
+        }
+    }
+
+    /// What costs time in a pool of that role.
+    fn all_of(role: Role) -> &'static [Self] {
+        match role {
+            Role::Prefill => &[Self::Prefill],
+            Role::Decode => &[Self::Requests, Self::Kv],
+            Role::Aggregated => &[Self::Prefill, Self::Requests, Self::Kv],
+        }
+    }
+}
+
+/// A weighted least squares problem in multiples of mean work and mean time.
+struct Fit {
+    features: Vec<Feature>,
+    /// Mean of each kind of work.
+    scales: Vec<f64>,
+    /// Mean time, in seconds.
+    second: f64,
+    /// Of each sample: 1, and its work over the means.
+    rows: Vec<Vec<f64>>,
+    /// Of each sample: its time over the mean.
+    times: Vec<f64>,
+}
+
+impl Fit {
+    fn new(role: Role, samples: &[Sample]) -> Self {
+        let mean = |of: &dyn Fn(&Sample) -> f64| samples.iter().map(of).sum::<f64>() / samples.len() as f64;
+        // A kind of work that never occurred costs nothing that could be learned.
+        let present = Feature::all_of(role).iter().filter(|feature| mean(&|sample| feature.of(sample.work)) > 0.0);
+        let features: Vec<Feature> = present.copied().collect();
+        let scales: Vec<f64> = features.iter().map(|feature| mean(&|sample| feature.of(sample.work))).collect();
+        let second = mean(&|sample| sample.time.get());
+        let row = |sample: &Sample| {
+            let scaled = features.iter().zip(&scales).map(|(feature, scale)| feature.of(sample.work) / scale);
+            std::iter::once(1.0).chain(scaled).collect()
+        };
+        let rows = samples.iter().map(row).collect();
+        let times = samples.iter().map(|sample| sample.time.get() / second).collect();
+        Self { features, scales, second, rows, times }
+    }
+
+    /// Costs by relative errors, those of strange samples weighed down; with the weights.
+    fn robust(&self) -> (Vec<f64>, Vec<f64>) {
+        let mut weights: Vec<f64> = self.times.iter().map(|time| time.powi(-2)).collect();
+        let mut costs = self.solve(&weights);
+        for _ in 0..ROUNDS {
+            let residuals: Vec<f64> = self.rows.iter().zip(&self.times).map(|(row, time)| time / self.at(&costs, row) - 1.0).collect();
+            let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
+            sizes.sort_by(f64::total_cmp);
+            // The median of absolute values is 0.6745 standard deviations of a normal distribution.
+            let spread = (sizes[sizes.len() / 2] / 0.6745).max(LEAST_SPREAD);
+            for ((weight, row), size) in weights.iter_mut().zip(&self.rows).zip(residuals.iter().map(|residual| residual.abs() / spread)) {
+                *weight = self.at(&costs, row).powi(-2) * if size > HUBER { HUBER / size } else { 1.0 };
+            }
+            costs = self.solve(&weights);
+        }
+        (costs, weights)
+    }
+
+    fn at(&self, costs: &[f64], row: &[f64]) -> f64 {
+        // A hundredth of the mean time: a weight of its inverse square is large enough.
+        costs.iter().zip(row).map(|(cost, of)| cost * of).sum::<f64>().max(0.01)
+    }
+
+    /// The costs without one below zero that leave the least error. All sets of costs are tried; the best of them solves the bounded problem, since
+    /// there the costs that are not zero are not bounded.
+    fn solve(&self, weights: &[f64]) -> Vec<f64> {
+        let count = self.features.len() + 1;
+        let mut normal = DMatrix::zeros(count, count);
+        let mut right = DVector::zeros(count);
+        for ((row, time), weight) in self.rows.iter().zip(&self.times).zip(weights) {
+            for i in 0..count {
+                right[i] += weight * row[i] * time;
+                for j in 0..count {
+                    normal[(i, j)] += weight * row[i] * row[j];
+                }
+            }
+        }
+        let penalty = PENALTY * weights.iter().sum::<f64>();
+        (1..count).for_each(|slope| normal[(slope, slope)] += penalty);
+        let mut best = (0.0, vec![0.0; count]);
+        for set in 1..1_usize << count {
+            let used: Vec<usize> = (0..count).filter(|at| set >> at & 1 == 1).collect();
+            let part = DMatrix::from_fn(used.len(), used.len(), |i, j| normal[(used[i], used[j])]);
+            let Some(solved) = part.cholesky().map(|part| part.solve(&DVector::from_fn(used.len(), |i, _| right[used[i]]))) else {
+                continue;
+            };
+            // The error falls by this much against costs of zero.
+            let gain: f64 = used.iter().zip(solved.iter()).map(|(at, cost)| right[*at] * cost).sum();
+            if solved.iter().all(|cost| *cost >= 0.0) && gain > best.0 {
+                let mut costs = vec![0.0; count];
+                used.iter().zip(solved.iter()).for_each(|(at, cost)| costs[*at] = *cost);
+                best = (gain, costs);
+            }
+        }
+        best.1
+    }
+
+    /// Whether the line explains the times much better than a constant does.
+    fn is_evident(&self, costs: &[f64], weights: &[f64]) -> bool {
+        if costs[1..].iter().all(|cost| *cost <= 0.0) {
+            return false;
+        }
+        let total: f64 = weights.iter().sum();
+        let mean = self.times.iter().zip(weights).map(|(time, weight)| time * weight).sum::<f64>() / total;
+        let error =
+            |of: &dyn Fn(usize) -> f64| (0..self.times.len()).map(|at| weights[at] * (self.times[at] - of(at)).powi(2)).sum::<f64>();
+        let (constant, line) = (error(&|_| mean), error(&|at| self.at(costs, &self.rows[at])));
+        let slopes = costs[1..].iter().filter(|cost| **cost > 0.0).count() as f64;
+        let free = (self.times.len() as f64 - slopes - 1.0).max(1.0);
+        // Noise below the arithmetic's own is no evidence of anything.
+        constant > 1e-12 * total && (constant - line) / slopes > LEAST_EVIDENCE * line / free
+    }
+}
+
+#[cfg(test)]
+#[path = "iterations_tests.rs"]
+mod tests;

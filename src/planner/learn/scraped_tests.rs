@@ -1,0 +1,119 @@
+//! Does a window of counters give the mean iteration, and nothing where it cannot?
+
+use super::*;
+
+fn near(ours: &Observed, [prefill, decoding, kv, ms]: [f64; 4]) {
+    let work = ours.work;
+    let all = [work.prefill.get(), work.decoding.get(), work.kv.get(), ours.time.unwrap().get() * 1000.0];
+    for (ours, expected) in all.into_iter().zip([prefill, decoding, kv, ms]) {
+        assert!((ours - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{all:?}, expected {expected}");
+    }
+}
+
+fn generating() -> Window {
+    Window {
+        elapsed: Seconds(10.0),
+        iterations: Some(500.0),
+        itl: Some((Seconds(0.016), ItlBasis::PerEvent)),
+        prompts: Some(Requests(100.0)),
+        computed: Some(Tokens(100_000.0)),
+        generated: Some(Tokens(15_000.0)),
+        running: Some(Requests(24.0)),
+        kv_usage: Some(Ratio(0.5)),
+        kv_capacity: Some(Tokens(200_000.0)),
+        ..Window::default()
+    }
+}
+
+#[test]
+fn counted_iterations_need_no_busy_replica() {
+    let seen = sample(Role::Aggregated, &generating()).unwrap();
+    near(&seen, [200.0, 30.0, 100_000.0, 16.0]);
+    assert_eq!(seen.prompts, Requests(0.2));
+    near(&sample(Role::Decode, &generating()).unwrap(), [0.0, 30.0, 100_000.0, 16.0]);
+}
+
+#[test]
+fn uncounted_iterations_follow_from_the_window_of_a_busy_replica() {
+    let uncounted = Window { iterations: None, ..generating() };
+    // 10 s of 16 ms are 625 iterations.
+    near(&sample(Role::Aggregated, &uncounted).unwrap(), [160.0, 24.0, 100_000.0, 16.0]);
+    near(&sample(Role::Decode, &Window { running: None, ..uncounted }).unwrap(), [0.0, 24.0, 100_000.0, 16.0]);
+    let quiet = Window { running: Some(Requests(2.0)), ..uncounted };
+    assert_eq!(sample(Role::Aggregated, &quiet), Err(Unusable::MayHavePaused));
+}
+
+#[test]
+fn a_step_that_yields_several_tokens_is_one_iteration() {
+    let drafted = Window { accept_length: Some(Ratio(2.0)), ..generating() };
+    near(&sample(Role::Decode, &drafted).unwrap(), [0.0, 15.0, 100_000.0, 16.0]);
+    let by_token = Window { itl: Some((Seconds(0.008), ItlBasis::PerToken)), ..drafted };
+    near(&sample(Role::Decode, &by_token).unwrap(), [0.0, 15.0, 100_000.0, 16.0]);
+}
+
+#[test]
+fn a_prefill_replica_without_a_pause_shows_its_iterations() {
+    let full = Window {
+        elapsed: Seconds(10.0),
+        iterations: Some(200.0),
+        prompts: Some(Requests(400.0)),
+        computed: Some(Tokens(800_000.0)),
+        waiting: Some(Requests(9.0)),
+        least_waiting: Some(Requests(3.0)),
+        batched_tokens: Some(Tokens(8192.0)),
+        ..Window::default()
+    };
+    let seen = sample(Role::Prefill, &full).unwrap();
+    near(&seen, [4000.0, 0.0, 0.0, 50.0]);
+    assert_eq!(seen.prompts, Requests(2.0));
+    near(&sample(Role::Prefill, &Window { iterations: None, ..full }).unwrap(), [8192.0, 0.0, 0.0, 102.4]);
+    let unknown = Window { iterations: None, batched_tokens: None, ..full };
+    assert_eq!(sample(Role::Prefill, &unknown), Err(Unusable::MayHavePaused));
+}
+
+#[test]
+fn a_prefill_replica_where_nothing_waits_shows_one_prompt() {
+    let quiet = Window {
+        elapsed: Seconds(10.0),
+        ttft: Some(Seconds(0.045)),
+        prompts: Some(Requests(20.0)),
+        computed: Some(Tokens(80_000.0)),
+        waiting: Some(Requests(0.0)),
+        least_waiting: Some(Requests(0.0)),
+        batched_tokens: Some(Tokens(2048.0)),
+        ..Window::default()
+    };
+    near(&sample(Role::Prefill, &quiet).unwrap(), [2000.0, 0.0, 0.0, 22.5]);
+    near(&sample(Role::Prefill, &Window { batched_tokens: None, ..quiet }).unwrap(), [4000.0, 0.0, 0.0, 45.0]);
+    for (window, why) in [
+        (Window { prompts: Some(Requests(90.0)), ..quiet }, Unusable::Overlap),
+        (Window { waiting: Some(Requests(0.5)), ..quiet }, Unusable::Overlap),
+        (Window { waiting: None, ..quiet }, Unusable::NoQueue),
+        (Window { ttft: None, ..quiet }, Unusable::NoTtft),
+        (Window { computed: None, ..quiet }, Unusable::NoTokens),
+        (Window { prompts: Some(Requests(0.0)), ..quiet }, Unusable::Idle),
+        (Window { ttft: Some(Seconds(f64::NAN)), ..quiet }, Unusable::NoTtft),
+    ] {
+        assert_eq!(sample(Role::Prefill, &window), Err(why), "{window:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    for (window, why) in [
+        (Window { generated: Some(Tokens(0.0)), ..generating() }, Unusable::Idle),
+        (Window { iterations: Some(0.0), ..generating() }, Unusable::Idle),
+        (Window { itl: None, ..generating() }, Unusable::NoItl),
+        (Window { itl: Some((Seconds(0.02), ItlBasis::WholeRequest)), ..generating() }, Unusable::NoItl),
+        (Window { kv_usage: None, ..generating() }, Unusable::NoKvUsage),
+        (Window { kv_capacity: None, ..generating() }, Unusable::NoKvUsage),
+        (Window { computed: None, ..generating() }, Unusable::NoTokens),
+        (Window { generated: None, ..generating() }, Unusable::NoTokens),
+        (Window { kv_usage: Some(Ratio(f64::NAN)), ..generating() }, Unusable::Implausible),
+        (Window { computed: Some(Tokens(-5.0)), ..generating() }, Unusable::Implausible),
+        // Four ranks on one page: 2000 iterations of 16 ms are 32 s of 10.
+        (Window { iterations: Some(2000.0), ..generating() }, Unusable::Implausible),
+    ] {
+        assert_eq!(sample(Role::Aggregated, &window), Err(why), "{window:?}");
+    }
+}
