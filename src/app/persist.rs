@@ -204,6 +204,7 @@ mod tests {
         PoolMemory {
             planned: Some(Replicas(5)),
             wanted: None,
+            floor: None,
             published: Some(Published { replicas: Replicas(5), timestamp: at, valid_until: at + valid_for }),
             served: Some(Replicas(5)),
             learning: Some(Learning { learned: learned(), at, update: None, lowest_ttft: None, lowest_itl: None }),

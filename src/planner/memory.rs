@@ -18,6 +18,7 @@ use super::plan::{
 use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
 use super::startup::Growth;
+use super::watching::{Reuse, Watched};
 use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, RequestsPerSecond, Role, Seconds, TargetId};
 
@@ -44,6 +45,12 @@ pub struct Memory {
     /// What is remembered of past windows, to forecast the next; `None` before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Predictor>,
+    /// What target sla knows of each pool's iterations.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub watched: BTreeMap<PoolId, Watched>,
+    /// What target sla knows of caches and speculation.
+    #[serde(default)]
+    pub reuse: Reuse,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// How each pool grows.
@@ -158,6 +165,9 @@ pub struct PoolMemory {
     /// What the last decision wants, where a GPU budget may leave less; `None` is what is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<Replicas>,
+    /// What the slow loop wants at least, where the fast one decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Replicas>,
     /// The value that the plan stands for; published unless an override covers it.
     #[serde(default)]
     pub published: Option<Published>,

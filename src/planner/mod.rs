@@ -33,6 +33,7 @@ pub mod startup;
 mod sum;
 mod trace;
 pub(crate) mod variants;
+pub mod watching;
 pub mod window;
 pub mod workload;
 

@@ -23,6 +23,7 @@ fn served() -> PoolMemory {
     PoolMemory {
         planned: Some(Replicas(5)),
         wanted: None,
+        floor: None,
         published: Some(published),
         served: Some(Replicas(5)),
         frozen: None,

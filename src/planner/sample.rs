@@ -261,6 +261,14 @@ impl Sample {
             || (has(Gauge::InFlight) && !has(Gauge::KvUsage) && !has(Gauge::Running))
     }
 
+    /// What is needed to take a difference of sums and counts later, without the buckets, which are most of a sample.
+    #[must_use]
+    pub fn without_buckets(&self) -> Self {
+        let mut slim = self.clone();
+        slim.histograms.values_mut().flat_map(BTreeMap::values_mut).for_each(|histogram| histogram.buckets = Vec::new());
+        slim
+    }
+
     /// Whether it says nothing of the model at all.
     pub fn is_empty(&self) -> bool {
         self.histograms.is_empty() && self.tallies.is_empty() && self.workers.is_empty() && self.gauges.is_empty() && self.fleet.is_empty()

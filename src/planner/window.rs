@@ -374,6 +374,12 @@ fn part(gone: &mut Sample, before: &Sample, after: &Sample) {
 }
 
 /// Growth from `first` to `last`; series in `gone` grew up to their last sight.
+/// What a target did between two good samples of one process; `None` where it restarted between them.
+pub fn between(first: &Stamped, last: &Stamped) -> Option<Delta> {
+    let delta = difference(first, last, &Sample::default());
+    (!restarted(&first.sample, &last.sample) && !delta.elapsed.is_zero() && delta.is_finite()).then_some(delta)
+}
+
 fn difference(first: &Stamped, last: &Stamped, gone: &Sample) -> Delta {
     let mut delta = Delta { elapsed: last.at.saturating_sub(first.at), itl_basis: last.sample.itl_basis, ..Delta::default() };
     for (signal, series) in last.sample.histograms.iter().chain(&gone.histograms) {

@@ -18,8 +18,9 @@ use super::learn::Seen;
 use super::memory::Memory;
 use super::model::queueing::Lengths;
 use super::observe::{self, mean_itl, mean_of};
+use super::watching::reuse_of;
 use super::window::{Delta, TargetWindow};
-use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+use crate::units::{Moment, Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Completions of a pool below which a window teaches nothing: its means would be guesses.
 const LEAST_REQUESTS: f64 = 20.0;
@@ -119,21 +120,10 @@ pub fn lengths(delta: &Delta, role: Role) -> Option<Lengths> {
         let by_tally = || delta.tallies.get(&tally).map(|tokens| tokens / delta.completed());
         mean_of(delta.histograms.get(&signal)).or_else(by_tally).filter(|mean| mean.is_finite() && *mean > 0.0)
     };
-    let input = mean(Signal::PromptTokens, Tally::PromptTokens)? * (1.0 - cached(delta));
+    let input = mean(Signal::PromptTokens, Tally::PromptTokens)? * (1.0 - reuse_of(delta).map_or(0.0, Ratio::get));
     // A prefill server's requests end with their first token.
     let output = mean(Signal::OutputTokens, Tally::GeneratedTokens).or((role == Role::Prefill).then_some(1.0))?;
     (input > 0.0).then_some(Lengths { input: Tokens(input), output: Tokens(output) })
-}
-
-/// Share of the prompts that a cache held, in 0..1; 0 where the engine does not say.
-fn cached(delta: &Delta) -> f64 {
-    let share = |part: Tally, whole: Tally| {
-        let (part, whole) = (delta.tallies.get(&part)?, delta.tallies.get(&whole)?);
-        (*whole > 0.0).then(|| part / whole)
-    };
-    let share = share(Tally::CachedTokens, Tally::PromptTokens).or_else(|| share(Tally::PrefixHits, Tally::PrefixQueries));
-    // At least one token of a prompt is always computed.
-    share.filter(|share| share.is_finite()).unwrap_or(0.0).clamp(0.0, 0.999)
 }
 
 fn window(delta: &Delta, pool: &PoolPolicy) -> Option<ReplicaWindow> {

@@ -30,15 +30,10 @@
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 
+use crate::planner::input::RegressionPolicy;
 use crate::planner::model::iteration::{Costs, Iteration, Work};
 use crate::units::{Requests, Role, Seconds, SecondsPerToken, Tokens};
 
-/// Samples that are kept, and observations that are averaged.
-const MOST: usize = 64;
-/// Buckets of one kind of work, and of each of two.
-const BUCKETS: [usize; 2] = [16, 4];
-/// Samples that a line needs.
-pub const LEAST_SAMPLES: usize = 5;
 /// Times that a sample may be off the line.
 const FAR: f64 = 3.0;
 /// Samples in a row that are too far off after which the server is another one.
@@ -88,25 +83,23 @@ pub enum Taken {
 /// Why there is no line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Fewer than [`LEAST_SAMPLES`].
+    /// Fewer samples than the settings ask for.
     FewSamples,
     /// The work explains nothing of the time: too little of it differs, or it is slower with less work.
     NoSlope,
 }
 
-/// A mean of the last [`MOST`] values, from the first that is not zero.
+/// A mean of the last values, from the first that is not zero.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Recent(Vec<f64>);
 
 impl Recent {
-    fn push(&mut self, value: f64) {
+    fn push(&mut self, value: f64, most: usize) {
         if !value.is_finite() || value < 0.0 || (self.0.is_empty() && value == 0.0) {
             return;
         }
         self.0.push(value);
-        if self.0.len() > MOST {
-            self.0.remove(0);
-        }
+        self.0.drain(..self.0.len().saturating_sub(most));
     }
 
     fn mean(&self) -> Option<f64> {
@@ -155,22 +148,23 @@ impl Iterations {
     }
 
     /// Takes in one window of one replica that is not in warm-up.
-    pub fn learn(&mut self, observed: &Observed) -> Taken {
+    pub fn learn(&mut self, observed: &Observed, settings: &RegressionPolicy) -> Taken {
+        let most = settings.samples;
         let Work { prefill, decoding, kv } = observed.work;
-        self.input.push(if observed.prompts.is_positive() { prefill.get() / observed.prompts.get() } else { 0.0 });
+        self.input.push(if observed.prompts.is_positive() { prefill.get() / observed.prompts.get() } else { 0.0 }, most);
         if decoding.is_positive() {
-            self.context.push(kv.get() / decoding.get());
+            self.context.push(kv.get() / decoding.get(), most);
         }
-        self.prefill.push(prefill.get());
+        self.prefill.push(prefill.get(), most);
         let plausible = [prefill.get(), decoding.get(), kv.get()].iter().all(|amount| (0.0..f64::INFINITY).contains(amount));
         match observed.time.filter(|time| time.is_positive() && plausible) {
-            Some(time) => self.take(Sample { work: observed.work, time }),
+            Some(time) => self.take(Sample { work: observed.work, time }, settings),
             None => Taken::Averaged,
         }
     }
 
-    fn take(&mut self, sample: Sample) -> Taken {
-        let expected = self.line().ok().map(|line| line.time(sample.work).get());
+    fn take(&mut self, sample: Sample, settings: &RegressionPolicy) -> Taken {
+        let expected = self.line(settings.least).ok().map(|line| line.time(sample.work).get());
         if expected.is_some_and(|expected| (sample.time.get() / expected).ln().abs() > FAR.ln()) {
             self.doubted.push(sample);
             if self.doubted.len() < REJECTIONS {
@@ -181,20 +175,21 @@ impl Iterations {
         }
         self.doubted.clear();
         self.samples.push(sample);
-        if self.samples.len() > MOST {
-            self.samples.remove(self.oldest_of_the_fullest());
+        while self.samples.len() > settings.samples.max(1) {
+            self.samples.remove(self.oldest_of_the_fullest(settings.buckets_a_side));
         }
         Taken::Accepted
     }
 
     /// Index of the sample that is retired: buckets are laid anew over what there is, and of buckets as full the first one gives.
-    fn oldest_of_the_fullest(&self) -> usize {
+    fn oldest_of_the_fullest(&self, side: usize) -> usize {
         let axes: &[Feature] = match self.role {
             Role::Prefill => &[Feature::Prefill],
             Role::Decode => &[Feature::Requests, Feature::Kv],
             Role::Aggregated => &[Feature::Prefill, Feature::Kv],
         };
-        let parts = BUCKETS[axes.len() - 1];
+        // As many buckets along one axis as in a square of two.
+        let parts = if axes.len() == 1 { side * side } else { side }.max(1);
         let mut buckets = vec![0_usize; self.samples.len()];
         for axis in axes {
             let values: Vec<f64> = self.samples.iter().map(|sample| axis.of(sample.work)).collect();
@@ -211,9 +206,9 @@ impl Iterations {
         buckets.iter().position(|bucket| *bucket == fullest).unwrap_or(0)
     }
 
-    /// The line through the samples, or why there is none.
-    pub fn line(&self) -> Result<Iteration, Unfit> {
-        if self.samples.len() < LEAST_SAMPLES {
+    /// The line through the samples, of which there must be `least`, or why there is none.
+    pub fn line(&self, least: usize) -> Result<Iteration, Unfit> {
+        if self.samples.len() < least {
             return Err(Unfit::FewSamples);
         }
         let fit = Fit::new(self.role, &self.samples);

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 use super::*;
 
+const SETTINGS: RegressionPolicy = RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 };
+
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-regression.json");
 
 fn observed(prefill: f64, decoding: f64, kv: f64, ms: f64) -> Observed {
@@ -22,7 +24,7 @@ fn prompt(tokens: f64) -> Observed {
 fn learned(role: Role, all: impl IntoIterator<Item = Observed>) -> Iterations {
     let mut iterations = Iterations::new(role);
     for one in all {
-        iterations.learn(&one);
+        iterations.learn(&one, &SETTINGS);
     }
     iterations
 }
@@ -39,12 +41,12 @@ fn noise(state: &mut u64) -> f64 {
 
 #[test]
 fn the_line_of_exact_samples_is_found() {
-    let line = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt)).line().unwrap().costs();
+    let line = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt)).line(SETTINGS.least).unwrap().costs();
     near("c0", line.fixed.get(), 0.002, 1e-4);
     near("cp", line.prefill_token.get(), 10e-6, 1e-4);
     let loads = [(4.0, 4000.0), (16.0, 40_000.0), (32.0, 20_000.0), (64.0, 130_000.0), (100.0, 90_000.0)];
     let decode = loads.map(|(requests, kv)| observed(0.0, requests, kv, 5.0 + 0.05 * requests + 0.0001 * kv));
-    let line = learned(Role::Decode, decode).line().unwrap().costs();
+    let line = learned(Role::Decode, decode).line(SETTINGS.least).unwrap().costs();
     near("c0", line.fixed.get(), 0.005, 1e-3);
     near("cn", line.request.get(), 50e-6, 1e-3);
     near("ckv", line.kv_token.get(), 0.1e-6, 1e-3);
@@ -53,24 +55,24 @@ fn the_line_of_exact_samples_is_found() {
 #[test]
 fn four_samples_are_no_line() {
     let mut iterations = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0].map(prompt));
-    assert_eq!(iterations.line(), Err(Unfit::FewSamples));
-    assert_eq!(iterations.learn(&prompt(8000.0)), Taken::Accepted);
-    assert!(iterations.line().is_ok());
+    assert_eq!(iterations.line(SETTINGS.least), Err(Unfit::FewSamples));
+    assert_eq!(iterations.learn(&prompt(8000.0), &SETTINGS), Taken::Accepted);
+    assert!(iterations.line(SETTINGS.least).is_ok());
 }
 
 #[test]
 fn samples_at_one_load_tell_no_cost() {
     let mut state = 7;
     let one_load = (0..40).map(|_| observed(0.0, 32.0, 40_000.0, 10.0 * (1.0 + 0.05 * noise(&mut state))));
-    assert_eq!(learned(Role::Decode, one_load).line(), Err(Unfit::NoSlope));
+    assert_eq!(learned(Role::Decode, one_load).line(SETTINGS.least), Err(Unfit::NoSlope));
     let same = (0..10).map(|_| observed(0.0, 32.0, 40_000.0, 10.0));
-    assert_eq!(learned(Role::Decode, same).line(), Err(Unfit::NoSlope));
+    assert_eq!(learned(Role::Decode, same).line(SETTINGS.least), Err(Unfit::NoSlope));
 }
 
 #[test]
 fn an_iteration_that_is_slower_with_less_work_is_no_line() {
     let inverted = [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(|tokens| observed(tokens, 0.0, 0.0, 200.0 - 0.01 * tokens));
-    assert_eq!(learned(Role::Prefill, inverted).line(), Err(Unfit::NoSlope));
+    assert_eq!(learned(Role::Prefill, inverted).line(SETTINGS.least), Err(Unfit::NoSlope));
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn a_nearly_flat_server_is_never_free_work() {
     // The original's worst case: two loads that hardly differ, and almost all time in the fixed cost or none of it.
     let flat =
         (0..20).map(|at| observed(0.0, 20.0 + f64::from(at % 3), 20_000.0 + f64::from(at % 3) * 1000.0, 10.0 + 0.001 * f64::from(at % 3)));
-    let line = learned(Role::Decode, flat).line().unwrap();
+    let line = learned(Role::Decode, flat).line(SETTINGS.least).unwrap();
     assert!(line.time(Work::default()) >= Seconds(0.005), "{line:?}");
     assert!(line.time(Work { decoding: Requests(512.0), kv: Tokens(512_000.0), prefill: Tokens(0.0) }) > Seconds(0.01));
 }
@@ -86,7 +88,7 @@ fn a_nearly_flat_server_is_never_free_work() {
 #[test]
 fn collinear_work_shares_its_cost() {
     let collinear = [5.0, 20.0, 40.0, 60.0, 100.0].map(|requests| observed(0.0, requests, 1000.0 * requests, 5.0 + 0.2 * requests));
-    let line = learned(Role::Decode, collinear).line().unwrap();
+    let line = learned(Role::Decode, collinear).line(SETTINGS.least).unwrap();
     near("cn", line.costs().request.get(), 100e-6, 0.01);
     near("ckv", line.costs().kv_token.get(), 0.1e-6, 0.01);
     near("time", line.time(Work { prefill: Tokens(0.0), decoding: Requests(80.0), kv: Tokens(80_000.0) }).get(), 0.021, 1e-3);
@@ -95,36 +97,36 @@ fn collinear_work_shares_its_cost() {
 #[test]
 fn one_strange_sample_does_not_turn_the_line() {
     let mut iterations = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt));
-    assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 500.0)), Taken::Rejected);
-    assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 60.0)), Taken::Accepted, "2.7 times too slow: taken, and weighed down");
+    assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 500.0), &SETTINGS), Taken::Rejected);
+    assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 60.0), &SETTINGS), Taken::Accepted, "2.7 times too slow: taken, and weighed down");
     for tokens in [1500.0, 3000.0, 5000.0, 7000.0] {
-        iterations.learn(&prompt(tokens));
+        iterations.learn(&prompt(tokens), &SETTINGS);
     }
-    near("cp", iterations.line().unwrap().costs().prefill_token.get(), 10e-6, 0.03);
+    near("cp", iterations.line(SETTINGS.least).unwrap().costs().prefill_token.get(), 10e-6, 0.03);
 }
 
 #[test]
 fn a_cold_replica_among_the_first_samples_is_outlived() {
     let mut iterations = learned(Role::Prefill, [observed(1000.0, 0.0, 0.0, 900.0), observed(2000.0, 0.0, 0.0, 30.0)]);
     for tokens in [1000.0, 3000.0, 5000.0, 2000.0, 7000.0, 4000.0, 6000.0, 8000.0, 1500.0, 2500.0] {
-        iterations.learn(&prompt(tokens));
+        iterations.learn(&prompt(tokens), &SETTINGS);
     }
-    near("cp", iterations.line().unwrap().costs().prefill_token.get(), 10e-6, 0.1);
+    near("cp", iterations.line(SETTINGS.least).unwrap().costs().prefill_token.get(), 10e-6, 0.1);
 }
 
 #[test]
 fn a_server_that_changed_is_followed_after_three_samples() {
     let mut iterations = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt));
     let slow = |tokens: f64| observed(tokens, 0.0, 0.0, 8.0 + 0.04 * tokens);
-    assert_eq!(iterations.learn(&slow(1000.0)), Taken::Rejected);
-    assert_eq!(iterations.learn(&prompt(3000.0)), Taken::Accepted, "in between it is the old one: not in a row");
+    assert_eq!(iterations.learn(&slow(1000.0), &SETTINGS), Taken::Rejected);
+    assert_eq!(iterations.learn(&prompt(3000.0), &SETTINGS), Taken::Accepted, "in between it is the old one: not in a row");
     assert_eq!(
-        [1000.0, 4000.0, 6000.0].map(|tokens| iterations.learn(&slow(tokens))),
+        [1000.0, 4000.0, 6000.0].map(|tokens| iterations.learn(&slow(tokens), &SETTINGS)),
         [Taken::Rejected, Taken::Rejected, Taken::Restarted]
     );
-    assert_eq!((iterations.samples(), iterations.line()), (3, Err(Unfit::FewSamples)));
-    assert_eq!([2000.0, 8000.0].map(|tokens| iterations.learn(&slow(tokens))), [Taken::Accepted; 2]);
-    near("cp", iterations.line().unwrap().costs().prefill_token.get(), 40e-6, 1e-3);
+    assert_eq!((iterations.samples(), iterations.line(SETTINGS.least)), (3, Err(Unfit::FewSamples)));
+    assert_eq!([2000.0, 8000.0].map(|tokens| iterations.learn(&slow(tokens), &SETTINGS)), [Taken::Accepted; 2]);
+    near("cp", iterations.line(SETTINGS.least).unwrap().costs().prefill_token.get(), 40e-6, 1e-3);
 }
 
 #[test]
@@ -132,11 +134,11 @@ fn an_hour_at_another_load_is_not_pushed_out_by_a_day_at_one() {
     let mut iterations = learned(Role::Prefill, [7000.0, 7500.0, 8000.0].map(prompt));
     let mut state = 3;
     for _ in 0..500 {
-        iterations.learn(&prompt(500.0 + 20.0 * noise(&mut state)));
+        iterations.learn(&prompt(500.0 + 20.0 * noise(&mut state)), &SETTINGS);
     }
     assert_eq!(iterations.samples(), 64);
     assert_eq!(iterations.samples.iter().filter(|sample| sample.work.prefill.get() > 6000.0).count(), 3);
-    near("cp", iterations.line().unwrap().costs().prefill_token.get(), 10e-6, 1e-3);
+    near("cp", iterations.line(SETTINGS.least).unwrap().costs().prefill_token.get(), 10e-6, 1e-3);
 }
 
 #[test]
@@ -149,11 +151,11 @@ fn the_line_depends_on_the_samples_and_not_on_their_order() {
             observed(tokens, requests, kv, (4.0 + 0.01 * tokens + 0.02 * requests + 0.0002 * kv) * (1.0 + 0.05 * noise(&mut state)))
         })
         .collect();
-    let line = learned(Role::Aggregated, all.clone()).line().unwrap().costs();
+    let line = learned(Role::Aggregated, all.clone()).line(SETTINGS.least).unwrap().costs();
     near("cp", line.prefill_token.get(), 10e-6, 0.1);
     near("ckv", line.kv_token.get(), 0.2e-6, 0.15);
     all.reverse();
-    let reversed = learned(Role::Aggregated, all).line().unwrap().costs();
+    let reversed = learned(Role::Aggregated, all).line(SETTINGS.least).unwrap().costs();
     near("cp", reversed.prefill_token.get(), line.prefill_token.get(), 1e-9);
     near("c0", reversed.fixed.get(), line.fixed.get(), 1e-9);
 }
@@ -172,7 +174,7 @@ fn averages_skip_the_time_before_the_first_request() {
 fn what_is_no_number_teaches_nothing() {
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
         let mut iterations = Iterations::new(Role::Aggregated);
-        assert_eq!(iterations.learn(&observed(bad, 5.0, 100.0, 10.0)), Taken::Averaged);
+        assert_eq!(iterations.learn(&observed(bad, 5.0, 100.0, 10.0), &SETTINGS), Taken::Averaged);
         assert_eq!((iterations.samples(), iterations.input()), (0, None), "{bad}");
     }
 }
@@ -221,10 +223,10 @@ fn golden_averages_agree() {
 #[test]
 fn golden_linear_servers_are_predicted() {
     let goldens: Value = serde_json::from_str(CASES).unwrap();
-    let linear = |case: &&Value| case["style"] == "linear" && case["samples"].as_array().unwrap().len() > LEAST_SAMPLES;
+    let linear = |case: &&Value| case["style"] == "linear" && case["samples"].as_array().unwrap().len() > SETTINGS.least;
     let mut checked = 0;
     for case in goldens["cases"].as_array().unwrap().iter().filter(linear) {
-        let line = golden(case).line().unwrap_or_else(|why| panic!("{}: {why:?}", case["id"]));
+        let line = golden(case).line(SETTINGS.least).unwrap_or_else(|why| panic!("{}: {why:?}", case["id"]));
         let truth = |work: Work| {
             let cost = |key: &str| case["true_model_ms"][key].as_f64().unwrap() / 1000.0;
             cost("c0") + cost("cp") * work.prefill.get() + cost("cn") * work.decoding.get() + cost("ckv") * work.kv.get()
@@ -246,6 +248,6 @@ fn golden_linear_servers_are_predicted() {
 fn golden_servers_that_are_slower_with_less_work_have_no_line() {
     let goldens: Value = serde_json::from_str(CASES).unwrap();
     for case in goldens["cases"].as_array().unwrap().iter().filter(|case| case["style"] == "inverted" && case["kind"] == "prefill") {
-        assert!(golden(case).line().is_err(), "{}", case["id"]);
+        assert!(golden(case).line(SETTINGS.least).is_err(), "{}", case["id"]);
     }
 }

@@ -3,12 +3,14 @@
 use serde_json::Value;
 
 use super::*;
-use crate::planner::budget::{BudgetStep, GpuBand, Pair, Single};
+use crate::planner::budget::{BudgetStep, Pair, Single};
+use crate::planner::input::{GpuBand, RegressionPolicy};
 use crate::planner::learn::iterations::{Iterations, Observed};
 use crate::planner::model::capacity::accept_length;
 use crate::planner::model::iteration::Costs;
 use crate::units::SecondsPerToken;
 
+const SETTINGS: RegressionPolicy = RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 };
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-load.json");
 
 /// The original decides nothing while its counts of replicas disagree or one is on its way. Here guards dampen and never freeze: the caller weighs how
@@ -52,7 +54,7 @@ fn averages(case: &Value, role: Role) -> Iterations {
     for worker in case["ticks"].as_array().unwrap().iter().flat_map(|tick| tick[spelled(role).1].as_array().unwrap()) {
         let work =
             Work { prefill: Tokens(number(&worker["sp"])), decoding: Requests(number(&worker["sn"])), kv: Tokens(number(&worker["skv"])) };
-        averages.learn(&Observed { work, prompts: Requests(number(&worker["snp"])), time: None });
+        averages.learn(&Observed { work, prompts: Requests(number(&worker["snp"])), time: None }, &SETTINGS);
     }
     let state = &case["out"]["state"];
     let close = |key: &str, ours: Option<Tokens>| {

@@ -21,7 +21,8 @@
 
 use std::num::NonZeroU32;
 
-use crate::planner::budget::{BudgetStep, GpuBand, Pair, Single};
+use crate::planner::budget::{BudgetStep, Pair, Single};
+use crate::planner::input::GpuBand;
 use crate::units::{Replicas, RequestsPerSecond};
 
 /// One pool before the decision.

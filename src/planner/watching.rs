@@ -1,0 +1,196 @@
+//! What did the replicas' iterations cost lately, and what do requests reuse? What target sla learns from pages, round by round.
+//!
+//! From each replica's page a window of a few scrapes is cut, apart from the decision's window: long enough that its means are means, short
+//! enough that loads differ between windows. It gives at most one sample (`learn/scraped.rs`) to the pool's regression (`learn/iterations.rs`).
+//!
+//! | not taken | because |
+//! |---|---|
+//! | a replica that began within the warm-up | its first iterations are slow, and would make its capacity collapse |
+//! | a window in which it restarted, or was silent | there is no difference to take |
+//! | front ends | they do not know iterations |
+//!
+//! Hit rate and accepted length are last values (facts of seed 004): what was seen last holds until something else is seen. They describe servers
+//! and prompts, and have no season.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, Reading, RegressionPolicy, Sample, Signal, SourceId, Tally};
+use super::learn::iterations::Iterations;
+use super::learn::scraped::{self, Window};
+use super::memory::Memory;
+use super::model::capacity::accept_length;
+use super::observe::mean_of;
+use super::window::{Delta, Stamped, between};
+use crate::units::{Moment, Ratio, Requests, Seconds, TargetId, Tokens};
+
+/// Shortest window that gives a sample, and how many scrapes it spans at least.
+const SHORTEST: Duration = Duration::from_secs(15);
+const SCRAPES: u32 = 3;
+/// A window that is longer than this many of the shortest holds a pause of our own and is dropped.
+const LONGEST: u32 = 4;
+
+/// What is known of a pool's iterations.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Watched {
+    /// What was learned.
+    pub iterations: Iterations,
+    /// The windows that go on, by target.
+    targets: BTreeMap<TargetId, Open>,
+}
+
+/// What requests reuse, as it was seen last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Reuse {
+    /// Share of the prompts that a cache held.
+    pub hit_rate: Option<Ratio>,
+    /// Tokens that a decoding step yields.
+    pub accept_length: Option<Ratio>,
+}
+
+/// A window that goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Open {
+    first: Stamped,
+    rounds: u32,
+    running: f64,
+    waiting: f64,
+    least_waiting: f64,
+    kv_usage: f64,
+}
+
+impl Watched {
+    fn new(pool: &PoolPolicy) -> Self {
+        Self { iterations: Iterations::new(pool.role), targets: BTreeMap::new() }
+    }
+}
+
+/// Takes in a round.
+pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, settings: &RegressionPolicy, now: Moment) {
+    memory.watched.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
+    let shortest = SHORTEST.max(policy.scrape_interval.saturating_mul(SCRAPES));
+    let mut reuse = memory.reuse;
+    for pool in &policy.pools {
+        let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::new(pool));
+        let pages: BTreeMap<&TargetId, (Duration, &Sample)> = pages(input, pool).collect();
+        watched.targets.retain(|target, _| pages.contains_key(target));
+        for (target, (at, sample)) in pages {
+            let fresh = sample.process_start.is_some_and(|start| now.wall.as_secs_f64() - start < policy.warm_up.as_secs_f64());
+            if fresh || sample.is_of_a_router() {
+                watched.targets.remove(target);
+                continue;
+            }
+            let open = watched.targets.entry(target.clone()).or_insert_with(|| Open::new(at, sample));
+            let delta = open.take(at, sample, shortest);
+            let Closing::Closed(delta) = delta else {
+                if matches!(delta, Closing::Broken) {
+                    *open = Open::new(at, sample);
+                }
+                continue;
+            };
+            reuse = reuse.seen(&delta, settings.drafted);
+            if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, pool, reuse)) {
+                watched.iterations.learn(&observed, settings);
+            }
+            *open = Open::new(at, sample);
+        }
+    }
+    memory.reuse = reuse;
+}
+
+/// The pages of the pool's own targets, else of traffic targets that serve.
+pub(super) fn pages<'a>(input: &'a ModelInput, pool: &PoolPolicy) -> impl Iterator<Item = (&'a TargetId, (Duration, &'a Sample))> {
+    let source = |id: &SourceId| input.sources.iter().find(|source| source.source == *id);
+    let source = source(&SourceId::Pool(pool.pool.clone())).or_else(|| source(&SourceId::Traffic));
+    source.into_iter().flat_map(|source| &source.targets).filter_map(|reading| match &reading.reading {
+        Reading::Sample(sample) if !sample.is_empty() => Some((&reading.target, (reading.at, &**sample))),
+        _ => None,
+    })
+}
+
+/// What a round does to a window.
+enum Closing {
+    /// It goes on.
+    Open,
+    /// It is long enough.
+    Closed(Box<Delta>),
+    /// There is no difference to take.
+    Broken,
+}
+
+impl Open {
+    fn new(at: Duration, sample: &Sample) -> Self {
+        let first = Stamped { at, sample: sample.without_buckets() };
+        Self { first, rounds: 0, running: 0.0, waiting: 0.0, least_waiting: f64::MAX, kv_usage: 0.0 }
+    }
+
+    fn take(&mut self, at: Duration, sample: &Sample, shortest: Duration) -> Closing {
+        let gauge = |of| sample.gauges.get(&of).copied().unwrap_or(0.0);
+        self.rounds += 1;
+        self.running += gauge(Gauge::Running);
+        self.waiting += gauge(Gauge::Waiting);
+        self.least_waiting = self.least_waiting.min(gauge(Gauge::Waiting));
+        self.kv_usage += gauge(Gauge::KvUsage);
+        let span = at.saturating_sub(self.first.at);
+        if span < shortest {
+            return Closing::Open;
+        }
+        let last = Stamped { at, sample: sample.without_buckets() };
+        let delta = between(&self.first, &last).filter(|_| span <= shortest.saturating_mul(LONGEST));
+        delta.map_or(Closing::Broken, |delta| Closing::Closed(Box::new(delta)))
+    }
+
+    fn window(&self, delta: &Delta, sample: &Sample, pool: &PoolPolicy, reuse: Reuse) -> Window {
+        let tally = |of| delta.tallies.get(&of).copied();
+        let mean = |sum: f64, of| sample.gauges.contains_key(&of).then(|| sum / f64::from(self.rounds.max(1)));
+        let told = |of, told: Option<std::num::NonZeroU32>| {
+            sample.gauges.get(&of).copied().filter(|value| *value > 0.0).or_else(|| told.map(|tokens| f64::from(tokens.get()))).map(Tokens)
+        };
+        let sum = |signal| delta.histograms.get(&signal).map(|growth| growth.sum);
+        let itl = mean_of(delta.histograms.get(&Signal::Itl)).map(|itl| (Seconds(itl), delta.itl_basis));
+        let prompt_tokens = tally(Tally::PromptTokens).or_else(|| sum(Signal::PromptTokens));
+        let cached = reuse_of(delta).map_or(0.0, |share| share.get());
+        Window {
+            elapsed: delta.elapsed.into(),
+            iterations: tally(Tally::Iterations),
+            iteration_tokens: tally(Tally::IterationTokens).map(Tokens),
+            itl,
+            accept_length: reuse.accept_length,
+            ttft: mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds),
+            prompts: delta.histograms.get(&Signal::Ttft).map(|growth| Requests(growth.count)),
+            computed: prompt_tokens.map(|tokens| Tokens(tokens * (1.0 - cached))),
+            generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).map(Tokens),
+            running: mean(self.running, Gauge::Running).map(Requests),
+            waiting: mean(self.waiting, Gauge::Waiting).map(Requests),
+            least_waiting: sample.gauges.contains_key(&Gauge::Waiting).then_some(Requests(self.least_waiting)),
+            kv_usage: mean(self.kv_usage, Gauge::KvUsage).map(Ratio),
+            kv_capacity: told(Gauge::KvCapacityTokens, pool.capabilities.max_kv_tokens),
+            batched_tokens: told(Gauge::MaxBatchedTokens, pool.capabilities.max_num_batched_tokens),
+        }
+    }
+}
+
+impl Reuse {
+    /// With what a window showed, where it showed anything.
+    fn seen(self, delta: &Delta, drafted: u32) -> Self {
+        let tally = |of| delta.tallies.get(&of).copied();
+        let accepted = || {
+            let (accepted, drafts) = (tally(Tally::AcceptedTokens)?, tally(Tally::Drafts).filter(|drafts| *drafts > 0.0)?);
+            accept_length(Some(Ratio(1.0 + accepted / drafts)), drafted)
+        };
+        Self { hit_rate: reuse_of(delta).or(self.hit_rate), accept_length: accepted().or(self.accept_length) }
+    }
+}
+
+/// Share of the prompts that a cache held; `None` where the engine does not say, or no prompt came.
+pub(super) fn reuse_of(delta: &Delta) -> Option<Ratio> {
+    let share = |part: Tally, whole: Tally| {
+        let (part, whole) = (delta.tallies.get(&part)?, delta.tallies.get(&whole)?);
+        (*whole > 0.0).then(|| part / whole)
+    };
+    let share = share(Tally::CachedTokens, Tally::PromptTokens).or_else(|| share(Tally::PrefixHits, Tally::PrefixQueries))?;
+    // At least one token of a prompt is always computed.
+    share.is_finite().then(|| Ratio(share.clamp(0.0, 0.999)))
+}
