@@ -10,7 +10,7 @@
 //! | how | relative errors count, large ones less than their square (Huber), since one slow window must not turn the line; every set of costs is tried with the others at zero, and the best without a negative one wins, so that the answer depends on the samples alone |
 //! | collinear work (each request the same context) | the costs share what they cannot be told apart by, through a penalty of one part in a million |
 //! | with fewer than 5 samples | no line |
-//! | with samples at one load only | no line where the work explains nothing of the time: its cost is not known, and not zero |
+//! | with samples at one load only | no line where the work of prompts, or of decoding, explains nothing of the time: its cost is not known, and not zero |
 //!
 //! A sample more than three times off the line is not taken at first: a replica that compiles a kernel, or shares its GPU for a moment, is not the
 //! server. Three in a row are: then everything before them is forgotten, the line is learned anew, and there is none until it has 5 samples again.
@@ -228,7 +228,10 @@ impl Iterations {
             kv_token: SecondsPerToken(cost(Feature::Kv)),
             least: Seconds(shortest / 2.0),
         };
-        Iteration::new(costs).ok_or(Unfit::NoSlope)
+        // A phase that seems to cost nothing is one that was not seen at different loads.
+        let prompts_cost = self.role == Role::Decode || costs.prefill_token.is_positive();
+        let decoding_costs = self.role == Role::Prefill || costs.request.is_positive() || costs.kv_token.is_positive();
+        Iteration::new(costs).filter(|_| prompts_cost && decoding_costs).ok_or(Unfit::NoSlope)
     }
 }
 
@@ -348,15 +351,12 @@ impl Fit {
 
     /// Whether the line explains the times much better than a constant does.
     fn is_evident(&self, costs: &[f64], weights: &[f64]) -> bool {
-        if costs[1..].iter().all(|cost| *cost <= 0.0) {
-            return false;
-        }
         let total: f64 = weights.iter().sum();
         let mean = self.times.iter().zip(weights).map(|(time, weight)| time * weight).sum::<f64>() / total;
         let error =
             |of: &dyn Fn(usize) -> f64| (0..self.times.len()).map(|at| weights[at] * (self.times[at] - of(at)).powi(2)).sum::<f64>();
         let (constant, line) = (error(&|_| mean), error(&|at| self.at(costs, &self.rows[at])));
-        let slopes = costs[1..].iter().filter(|cost| **cost > 0.0).count() as f64;
+        let slopes = costs[1..].iter().filter(|cost| **cost > 0.0).count().max(1) as f64;
         let free = (self.times.len() as f64 - slopes - 1.0).max(1.0);
         // Noise below the arithmetic's own is no evidence of anything.
         constant > 1e-12 * total && (constant - line) / slopes > LEAST_EVIDENCE * line / free

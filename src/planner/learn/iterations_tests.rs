@@ -70,6 +70,19 @@ fn samples_at_one_load_tell_no_cost() {
 }
 
 #[test]
+fn prompts_that_were_never_seen_are_not_free() {
+    let decoding = [4.0, 16.0, 32.0, 64.0, 100.0].map(|requests| observed(0.0, requests, 900.0 * requests, 5.0 + 0.1 * requests));
+    assert!(learned(Role::Decode, decoding).line().is_ok());
+    assert_eq!(learned(Role::Aggregated, decoding).line(), Err(Unfit::NoSlope));
+    let prompts = [500.0, 1000.0, 3000.0, 5000.0, 8000.0].map(|tokens| observed(tokens, 8.0, 8000.0, 5.0 + 0.01 * tokens));
+    assert_eq!(
+        learned(Role::Aggregated, prompts).line(),
+        Err(Unfit::NoSlope),
+        "always the same batch: nobody knows what a larger one costs"
+    );
+}
+
+#[test]
 fn an_iteration_that_is_slower_with_less_work_is_no_line() {
     let inverted = [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(|tokens| observed(tokens, 0.0, 0.0, 200.0 - 0.01 * tokens));
     assert_eq!(learned(Role::Prefill, inverted).line(SETTINGS.least), Err(Unfit::NoSlope));
@@ -112,6 +125,39 @@ fn a_cold_replica_among_the_first_samples_is_outlived() {
         iterations.learn(&prompt(tokens), &SETTINGS);
     }
     near("cp", iterations.line(SETTINGS.least).unwrap().costs().prefill_token.get(), 10e-6, 0.1);
+}
+
+/// The original adds many decode replicas after every start: what it learns of cold ones makes the capacity of all collapse.
+#[test]
+fn capacity_does_not_collapse_by_what_cold_replicas_teach() {
+    use crate::planner::model::capacity::{EngineLimits, Objectives, Prefer, Shape, capacity};
+    let requests = Shape { input: Tokens(1000.0), output: Tokens(200.0), hit_rate: None, accept_length: None };
+    let objectives = Objectives { itl: Some(Seconds(0.02)), ..Objectives::default() };
+    let rate = |learned: &Iterations| {
+        let found = capacity(
+            Role::Decode,
+            &learned.line().unwrap(),
+            &EngineLimits::or_assumed(None, None, None),
+            &requests,
+            &objectives,
+            Prefer::Rate,
+        );
+        found.unwrap().rate.get()
+    };
+    let mut state = 5;
+    let mut warm = || {
+        let (requests, context) = (60.0 + 55.0 * noise(&mut state), 1000.0 + 400.0 * noise(&mut state));
+        let ms = 5.0 + 0.02 * requests + 0.0001 * requests * context;
+        observed(0.0, requests, requests * context, ms * (1.0 + 0.03 * noise(&mut state)))
+    };
+    let mut learned = learned(Role::Decode, (0..30).map(|_| warm()));
+    let before = rate(&learned);
+    for slower in [2.5, 40.0, 8.0, 2.0, 100.0, 5.0, 2.9] {
+        let one = warm();
+        learned.learn(&Observed { time: one.time.map(|time| Seconds(time.get() * slower)), ..one });
+        near("after a cold sample", rate(&learned), before, 0.05);
+        learned.learn(&warm());
+    }
 }
 
 #[test]

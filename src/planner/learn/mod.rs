@@ -1,6 +1,7 @@
-//! What do the windows teach about a replica? The online estimator behind the queueing model (seed 001 section 4.2; planning.md 3).
+//! What do the windows teach about a replica? The online estimator behind the queueing model (seed 001 section 4.2; planning.md 3), and beside it
+//! what an iteration costs ([`iterations`], from the windows of [`scraped`]), for planners that simulate the next request.
 //!
-//! Two estimators share the work, because neither is enough:
+//! For the queueing model two estimators share the work, because neither is enough:
 //!
 //! - A [`filter`], the seed's extended Kalman filter: it follows slow change from one window to the next, and its gate says when a window does
 //!   not fit what is believed.

@@ -17,7 +17,7 @@
 //!
 //! Limits, honestly:
 //!
-//! - Only vLLM counts iterations. Elsewhere a decode replica must have had at least 3 running requests on average, so that it hardly ever paused.
+//! - Only vLLM and llama.cpp count iterations. Elsewhere a decode replica must have had at least 3 running requests on average, so that it hardly ever paused.
 //! - Most engines but vLLM count generated tokens at a request's end. In windows shorter than a few requests that is noise; the running requests are
 //!   taken instead where they are known.
 //! - A window in which the load moved is a mean of unequal iterations. On a line that is still a point of it.
@@ -45,6 +45,9 @@ pub struct Window {
     pub elapsed: Seconds,
     /// Steps of the engine's loop, where it counts them.
     pub iterations: Option<f64>,
+    /// Tokens that those steps worked on. Where the computed prompt tokens are not known, what is not generated of these stands for them; it holds what a
+    /// cache held as well.
+    pub iteration_tokens: Option<Tokens>,
     /// Mean time between tokens, and of what.
     pub itl: Option<(Seconds, ItlBasis)>,
     /// Tokens that a decoding step yields; `None`: 1, without speculation.
@@ -99,12 +102,18 @@ pub fn sample(role: Role, window: &Window) -> Result<Observed, Unusable> {
     let observed = match role {
         Role::Prefill => prefill(window)?,
         Role::Decode => decoding(window, Some(Tokens(0.0)))?,
-        Role::Aggregated => decoding(window, window.computed)?,
+        Role::Aggregated => decoding(window, computed(window))?,
     };
     let Work { prefill, decoding, kv } = observed.work;
     let amounts = [prefill.get(), decoding.get(), kv.get(), observed.prompts.get()];
     let plausible = amounts.iter().all(|amount| (0.0..f64::INFINITY).contains(amount)) && observed.time.is_some_and(Seconds::is_positive);
     if plausible { Ok(observed) } else { Err(Unusable::Implausible) }
+}
+
+/// Prompt tokens of the window.
+fn computed(window: &Window) -> Option<Tokens> {
+    let worked_on = || Some(Tokens(window.iteration_tokens?.get() - window.generated?.get()));
+    window.computed.or_else(worked_on)
 }
 
 /// Of a replica that generates; `computed` prompt tokens came in beside.
@@ -149,7 +158,7 @@ fn decoding(window: &Window, computed: Option<Tokens>) -> Result<Observed, Unusa
 
 /// Of a replica that only computes prompts.
 fn prefill(window: &Window) -> Result<Observed, Unusable> {
-    let computed = window.computed.ok_or(Unusable::NoTokens)?.get();
+    let computed = computed(window).ok_or(Unusable::NoTokens)?.get();
     let prompts = window.prompts.ok_or(Unusable::NoTokens)?.get();
     if computed <= 0.0 || prompts <= 0.0 {
         return Err(Unusable::Idle);

@@ -117,3 +117,41 @@ fn what_is_missing_is_named() {
         assert_eq!(sample(Role::Aggregated, &window), Err(why), "{window:?}");
     }
 }
+
+#[test]
+fn tokens_of_the_iterations_stand_for_computed_ones_that_are_not_counted() {
+    let by_steps = Window { computed: None, iteration_tokens: Some(Tokens(115_000.0)), ..generating() };
+    near(&sample(Role::Aggregated, &by_steps).unwrap(), [200.0, 30.0, 100_000.0, 16.0]);
+    let contradicting = Window { iteration_tokens: Some(Tokens(9000.0)), ..by_steps };
+    assert_eq!(sample(Role::Aggregated, &contradicting), Err(Unusable::Implausible));
+}
+
+/// From counters over the line to a capacity: windows of a server of 5 ms, 10 us a prompt token, 50 us a request and 0.1 us a KV token.
+#[test]
+fn windows_of_a_server_give_its_costs() {
+    use crate::planner::learn::iterations::Iterations;
+    let mut learned = Iterations::new(Role::Aggregated);
+    for (requests, context, prompt_share) in
+        [(4.0, 900.0, 0.1), (10.0, 1500.0, 0.9), (20.0, 1000.0, 0.4), (35.0, 1300.0, 0.7), (50.0, 800.0, 0.2), (60.0, 1200.0, 1.0)]
+    {
+        let (tokens, kv) = (500.0 * prompt_share, requests * context);
+        let time = 0.005 + 10e-6 * tokens + 50e-6 * requests + 0.1e-6 * kv;
+        let iterations = (30.0_f64 / time * 0.8).floor();
+        let window = Window {
+            elapsed: Seconds(30.0),
+            iterations: Some(iterations),
+            itl: Some((Seconds(time), ItlBasis::PerEvent)),
+            prompts: Some(Requests(40.0)),
+            computed: Some(Tokens(tokens * iterations)),
+            generated: Some(Tokens(requests * iterations)),
+            kv_usage: Some(Ratio(kv / 200_000.0)),
+            kv_capacity: Some(Tokens(200_000.0)),
+            ..Window::default()
+        };
+        learned.learn(&sample(Role::Aggregated, &window).unwrap());
+    }
+    let costs = learned.line().unwrap().costs();
+    let pairs =
+        [(costs.fixed.get(), 0.005), (costs.prefill_token.get(), 10e-6), (costs.request.get(), 50e-6), (costs.kv_token.get(), 0.1e-6)];
+    assert!(pairs.iter().all(|(ours, truth)| (ours - truth).abs() < 0.01 * truth), "{costs:?}");
+}

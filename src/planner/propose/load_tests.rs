@@ -1,5 +1,7 @@
 //! Does the fast loop estimate and decide as the original does, and as this planner promises beyond it?
 
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::Value;
 
 use super::*;
@@ -382,4 +384,65 @@ fn what_the_slow_loop_predicts_is_kept() {
     assert_eq!(prefill(&[queue(0.0); 3], &bound(2), Judge::Spread), (2, Cause::Down));
     assert_eq!(prefill(&[queue(0.0); 3], &bound(3), Judge::Spread), (3, Cause::CappedByThroughput));
     assert_eq!(prefill(&[queue(0.0); 3], &bound(5), Judge::Spread), (5, Cause::Up));
+}
+
+fn a_load() -> impl Strategy<Value = Load> {
+    (0.0..200_000.0, 0.0..300.0, 0.0..150_000.0, 0.0..50.0, 0.0..50_000.0).prop_map(|(queued, decoding, kv, waiting, waiting_kv)| Load {
+        queued_prefill: Tokens(queued),
+        decoding: Requests(decoding),
+        kv: Tokens(kv),
+        queued_decoding: Requests(waiting),
+        queued_kv: Tokens(waiting_kv),
+    })
+}
+
+fn heavier(load: &Load, by: f64) -> Load {
+    Load {
+        queued_prefill: Tokens(load.queued_prefill.get() * by),
+        decoding: Requests(load.decoding.get() * by),
+        kv: Tokens(load.kv.get() * by),
+        queued_decoding: Requests(load.queued_decoding.get() * by),
+        queued_kv: Tokens(load.queued_kv.get() * by),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, rng_seed: RngSeed::Fixed(0x5eed), ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_load_moves_the_count_by_more_than_one_and_more_load_never_lowers_it(
+        loads in prop::collection::vec(a_load(), 1..6),
+        role in 0..3_usize,
+        standing in 1..9_u32,
+        by in 1.0..4.0,
+        spread in any::<bool>(),
+    ) {
+        let (role, judge) = (Role::ALL[role], if spread { Judge::Spread } else { Judge::Every });
+        let engine = Engine { context: Tokens(900.0), prefill: Tokens(200.0), ..engine() };
+        let of = |loads: &[Load], standing| decide(role, Some(&engine), loads, &counts(loads.len() as u32, standing), &rules(judge));
+        let decision = of(&loads, standing);
+        prop_assert!(decision.replicas.0.abs_diff(standing) <= 1 && decision.replicas.0 >= 1, "{decision:?}");
+        let more: Vec<Load> = loads.iter().map(|load| heavier(load, by)).collect();
+        prop_assert!(of(&more, standing).replicas >= decision.replicas);
+        // Where the count that stands is enough, one more is as well: advice does not run away from what is there.
+        if decision.cause != Cause::Up {
+            prop_assert!(of(&loads, standing + 1).cause != Cause::Up);
+        }
+        // Nor does it turn around: what was given back is not wanted back from the same loads.
+        if decision.cause == Cause::Down {
+            prop_assert!(of(&loads, standing - 1).cause != Cause::Up, "{decision:?}");
+        }
+        // The order of the replicas says nothing.
+        let mut turned = loads.clone();
+        turned.reverse();
+        prop_assert_eq!(of(&turned, standing).replicas, decision.replicas);
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_answered(bad in prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(f64::MAX)], role in 0..3_usize) {
+        let load = Load { queued_prefill: Tokens(bad), decoding: Requests(bad), kv: Tokens(bad), queued_decoding: Requests(bad), queued_kv: Tokens(bad) };
+        let engine = Engine { input: Tokens(bad), context: Tokens(bad), prefill: Tokens(bad), hit_rate: Some(Ratio(bad)), accept_length: Some(Ratio(bad)), ..engine() };
+        let decision = decide(Role::ALL[role], Some(&engine), &[load, load], &counts(2, 2), &rules(Judge::Spread));
+        prop_assert!((1..=3).contains(&decision.replicas.0));
+    }
 }
