@@ -222,6 +222,11 @@ impl Ledger {
         Self { last_id: kept.last_id, models: kept.models.into_iter().map(restored).collect(), acknowledge_within }
     }
 
+    /// The newest id ever given; 0 before the first.
+    pub fn last_id(&self) -> DecisionId {
+        self.last_id
+    }
+
     /// What survives a restart.
     pub fn kept(&self) -> Kept {
         Kept { last_id: self.last_id, models: self.models.values().cloned().collect() }

@@ -223,6 +223,7 @@ pub mod fixture {
             ready: true,
             models: vec![model("Qwen/Qwen3-8B", ["qwen-prefill", "qwen-decode"])],
             targets: vec![target("10.0.0.1:8000/metrics", true), target("10.0.0.2:8000/metrics", false)],
+            decisions: Default::default(),
             max_target_series: 1000,
             counters: Counters::default(),
             reload: ReloadState { successful: true, last_success: AT.wall },
