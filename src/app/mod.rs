@@ -284,7 +284,7 @@ impl Ticker {
                 self.show(shown);
                 self.keeper.keep(&self.exporter, now);
             }
-            Err(refusal) => tracing::info!(decision = %request.id, by, ?refusal, "acknowledgement refused"),
+            Err(refusal) => tracing::info!(decision = %request.id, by, refusal = %refusal, "acknowledgement refused"),
         }
         // The asker may have left.
         let _gone = request.answer.send(result);

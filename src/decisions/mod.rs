@@ -180,6 +180,15 @@ pub enum Refusal {
     },
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("unknown"),
+            Self::Superseded { by } => write!(f, "superseded by {by}"),
+        }
+    }
+}
+
 /// What of the ledger survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {

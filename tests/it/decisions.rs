@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use inference_planner_exporter::decisions::{DecisionId, Kept, Ledger, ModelState};
+use inference_planner_exporter::decisions::{DecisionId, Kept, Ledger, ModelState, Standing};
 use inference_planner_exporter::export::snapshot::{ModelSnapshot, Snapshot};
 use inference_planner_exporter::server::{AcknowledgeRequest, Server, ServerHandle, Settings, State};
 use inference_planner_exporter::units::{Moment, Replicas};
@@ -34,6 +34,7 @@ impl App {
     async fn start(settings: Settings, now: Moment) -> (Self, ServerHandle) {
         let mut none = fixture::snapshot();
         none.models.clear();
+        none.decisions = Standing::default();
         let (newest, to_await) = watch::channel(DecisionId(0));
         let (acknowledge, acknowledgements) = mpsc::channel(1);
         let state = State { newest: to_await, acknowledge, ..state(none, now).0 };

@@ -70,7 +70,8 @@ async fn a_client_follows_the_planner_and_an_override_and_the_log_has_the_same_i
     assert_eq!(exporter.metrics().value("decision_timed_out", &[("model", "m")]), Some(0.0));
 
     let log = exporter.process.log();
-    let lines = |id: u64| log.lines().filter(|line| line.contains(" recommendation ") && line.contains(&format!("decision={id}"))).count();
+    let lines =
+        |id: u64| log.lines().filter(|line| line.contains(" INFO recommendation ") && line.contains(&format!("decision={id}"))).count();
     assert_eq!((lines(first), lines(second)), (2, 1), "a line for each pool that changed:\n{log}");
     let reload = log.lines().find(|line| line.contains("configuration reloaded")).unwrap();
     assert!(reload.contains(&format!("decision={second}")), "{reload}");
@@ -173,7 +174,7 @@ async fn decisions_and_acknowledgements_survive_a_kill_with_a_state_file() {
     exporter.process.kill();
     exporter = Exporter::start(&config);
     assert_eq!(list(&exporter, "")["decisions"], json!([done]));
-    assert!(!exporter.process.log().contains(" recommendation "), "nothing changed: {}", exporter.process.log());
+    assert!(!exporter.process.log().contains(" INFO recommendation "), "nothing changed: {}", exporter.process.log());
     site.write("overrides.yaml", &pin(9));
     assert!(followed(&exporter, id, Some(9))["id"].as_u64().unwrap() > id);
 }
