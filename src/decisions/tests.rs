@@ -159,7 +159,7 @@ fn what_nobody_acknowledges_in_time_is_told_once_and_stands() {
     // A wall clock that steps changes nothing.
     let stepped = Moment { monotonic: at(1799).monotonic, wall: at(9000).wall };
     assert!(!decision.is_timed_out(stepped));
-    assert_eq!(ledger.overdue(at(1800)), [decision.clone()]);
+    assert_eq!(ledger.overdue(at(1800)), vec![decision.clone()]);
     assert_eq!(ledger.overdue(at(1801)), []);
     let newer = made(&mut ledger, both(3, 3), at(1802));
     assert!(!newer.is_timed_out(at(1802)), "a newer decision has its own time");

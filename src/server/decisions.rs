@@ -136,17 +136,16 @@ struct Acknowledgement {
 }
 
 impl Acknowledgement {
-    /// From a body, which may be empty; or the answer to a client that sent something else.
-    fn of(body: Result<Bytes, BytesRejection>) -> Result<Self, Response> {
-        let body = body.map_err(BytesRejection::into_response)?;
+    /// From a body, which may be empty; or what was expected of it.
+    fn of(body: &[u8]) -> Result<Self, String> {
         if body.trim_ascii().is_empty() {
             return Ok(Self::default());
         }
-        let refused = |problem: &str| text(StatusCode::BAD_REQUEST, format!("expected nothing or {{\"by\": \"NAME\"}}: {problem}\n"));
-        let Json(said) = Json::<Self>::from_bytes(&body).map_err(|problem| refused(&problem.body_text()))?;
+        let expected = |problem: &str| format!("expected nothing or {{\"by\": \"NAME\"}}: {problem}");
+        let Json(said) = Json::<Self>::from_bytes(body).map_err(|problem| expected(&problem.body_text()))?;
         let unfit = |by: &String| by.chars().count() > LONGEST_NAME || by.chars().any(char::is_control);
         if said.by.as_ref().is_some_and(unfit) {
-            return Err(refused(&format!("the name has more than {LONGEST_NAME} characters, or control characters")));
+            return Err(expected(&format!("the name has more than {LONGEST_NAME} characters, or control characters")));
         }
         Ok(said)
     }
@@ -163,9 +162,10 @@ pub(super) async fn acknowledge(
     let Ok(id) = id.parse().map(DecisionId) else {
         return text(StatusCode::BAD_REQUEST, "expected the id of a decision, a whole number\n");
     };
-    let by = match Acknowledgement::of(body) {
-        Ok(said) => said.by,
-        Err(refused) => return refused,
+    let by = match body.map(|body| Acknowledgement::of(&body)) {
+        Ok(Ok(said)) => said.by,
+        Ok(Err(problem)) => return text(StatusCode::BAD_REQUEST, format!("{problem}\n")),
+        Err(rejection) => return rejection.into_response(),
     };
     let (answer, answered) = oneshot::channel();
     if shared.state.acknowledge.send(AcknowledgeRequest { id, by, answer }).await.is_err() {
