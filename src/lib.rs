@@ -21,9 +21,10 @@
 //! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner, simulator |
 //! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, exposition, engines, planner, config |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
-//! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape |
-//! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator |
-//! | [`server`] | How do others read us? HTTP | units, export, planner, report |
+//! | [`decisions`] | Which changes of what we publish stand, and has anyone acted on them? Pure | units, planner |
+//! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape, decisions |
+//! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator, decisions |
+//! | [`server`] | How do others read us? HTTP | units, export, planner, report, decisions |
 //! | [`state`] | What survives a restart? The state file. I/O | units, planner |
 //! | [`record`] | How can a decision be made again elsewhere? I/O | units, planner |
 //! | [`app`] | How does it all run? The tick; the only place with the clock | all |
@@ -55,6 +56,7 @@
 pub mod app;
 pub mod cli;
 pub mod config;
+pub mod decisions;
 pub mod engines;
 pub mod export;
 pub mod exposition;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::quiet::Notice;
+use crate::decisions::{Decision, DecisionId, PoolChange};
 use crate::export::snapshot::TargetStatus;
 use crate::planner::lint::Violation;
 use crate::planner::plan::{LoopDecision, Missing, Plan, PoolPlan, Reason};
@@ -19,11 +20,13 @@ pub enum Event {
         before: Option<Replicas>,
         /// After.
         after: Option<Replicas>,
-        /// Why.
-        reason: Reason,
-        /// Identifies the decision in logs.
-        decision: String,
+        /// Why; `None` for a pool that is no longer planned.
+        reason: Option<Reason>,
+        /// Which decision changed it.
+        decision: DecisionId,
     },
+    /// Nobody has acknowledged a decision in time.
+    Unacknowledged(Decision),
     /// A model's verdict changed.
     Verdict {
         /// Which model.
@@ -83,21 +86,23 @@ pub enum Event {
     },
 }
 
-/// What a plan changed. `decision` identifies it in logs.
-pub(super) fn changes(before: &Plan, after: &Plan, decision: &str) -> Vec<Event> {
+/// What decisions changed.
+pub(super) fn recommendations(made: &[Decision]) -> Vec<Event> {
+    let pools = made.iter().flat_map(|decision| decision.pools.iter().map(move |pool| (decision.id, pool)));
+    let changed = pools.filter(|(_, pool)| pool.before != pool.after);
+    let event = |(decision, pool): (DecisionId, &PoolChange)| Event::Recommendation {
+        pool: pool.pool.clone(),
+        before: pool.before,
+        after: pool.after,
+        reason: pool.reason,
+        decision,
+    };
+    changed.map(event).collect()
+}
+
+/// What else a plan changed.
+pub(super) fn changes(before: &Plan, after: &Plan) -> Vec<Event> {
     let mut events = Vec::new();
-    for pool in &after.pools {
-        let old = before.pool(&pool.pool).and_then(|pool| pool.recommended_replicas);
-        if old != pool.recommended_replicas {
-            events.push(Event::Recommendation {
-                pool: pool.pool.clone(),
-                before: old,
-                after: pool.recommended_replicas,
-                reason: pool.reason,
-                decision: decision.to_owned(),
-            });
-        }
-    }
     if before.reason != after.reason {
         // Pools often miss the same.
         let missing: BTreeSet<String> = after.pools.iter().flat_map(|pool| &pool.missing).map(Missing::sentence).collect();
@@ -208,13 +213,13 @@ mod tests {
             vec![Event::Pool { pool: PoolId::from("p"), before, after, missing: missing.map(words).unwrap_or_default() }]
         };
         let lost = Some(Reason::MissingCapability);
-        assert_eq!(changes(&plan(), &lacking("a:1"), "1"), event(None, lost, Some(Capability::QueuedPrompts)));
-        assert_eq!(changes(&lacking("a:1"), &lacking("b:1"), "2"), [], "another target lacks the same");
+        assert_eq!(changes(&plan(), &lacking("a:1")), event(None, lost, Some(Capability::QueuedPrompts)));
+        assert_eq!(changes(&lacking("a:1"), &lacking("b:1")), [], "another target lacks the same");
         let context = held(Reason::MissingCapability, &[(Capability::ContextLength, "a:1")]);
-        assert_eq!(changes(&lacking("a:1"), &context, "3"), event(lost, lost, Some(Capability::ContextLength)));
-        assert_eq!(changes(&context, &held(Reason::NoTargets, &[]), "4"), event(lost, Some(Reason::NoTargets), None));
-        assert_eq!(changes(&held(Reason::NoTargets, &[]), &plan(), "5"), event(Some(Reason::NoTargets), None, None));
-        assert_eq!(changes(&plan(), &plan(), "6"), []);
+        assert_eq!(changes(&lacking("a:1"), &context), event(lost, lost, Some(Capability::ContextLength)));
+        assert_eq!(changes(&context, &held(Reason::NoTargets, &[])), event(lost, Some(Reason::NoTargets), None));
+        assert_eq!(changes(&held(Reason::NoTargets, &[]), &plan()), event(Some(Reason::NoTargets), None, None));
+        assert_eq!(changes(&plan(), &plan()), []);
     }
 
     #[test]
@@ -224,7 +229,7 @@ mod tests {
         (whole.pools[1].reason, whole.pools[1].held) = (Reason::MissingCapability, true);
         let missing = format!("kv_usage at a:1: {}", Capability::KvUsage.meaning());
         let verdict = Event::Verdict { model: ModelId::from("m"), before: Reason::None, after: Reason::MissingCapability, missing };
-        assert_eq!(changes(&plan(), &whole, "1"), [verdict]);
+        assert_eq!(changes(&plan(), &whole), [verdict]);
     }
 
     #[test]

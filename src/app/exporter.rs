@@ -7,21 +7,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::events::{Event, changes, new_problems};
+use crate::app::events::{Event, changes, new_problems, recommendations};
 use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
 use crate::app::quiet::Quiet;
 use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
+use crate::decisions::{self, Decision, DecisionId, Ledger, Refusal};
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
 use crate::planner::allotment::{Claim, allot};
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
-use crate::planner::plan::{Plan, PoolPlan, Reason};
+use crate::planner::plan::{Plan, Reason};
 use crate::planner::ration::claims;
 use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
-use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
+use crate::units::{ModelId, Moment, PoolId, TargetId};
 
 /// Models that a pattern may plan at the same time: far more than one fleet serves, and few enough to stay small if labels run wild.
 const MOST_DISCOVERED: usize = 100;
@@ -39,7 +40,7 @@ pub struct Exporter {
     targets: Vec<TargetStatus>,
     ready: bool,
     process_start: Duration,
-    decisions: u64,
+    ledger: Ledger,
     /// Models that were seen and cannot be planned, so that each is told once.
     unplannable: BTreeSet<ModelId>,
     /// What the log was told of targets lately.
@@ -95,7 +96,7 @@ pub struct Round {
 
 impl Exporter {
     /// An exporter before its first round. What is pinned, frozen or restored is already published.
-    pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, now: Moment) -> Self {
+    pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, ledger: Ledger, now: Moment) -> Self {
         let mut exporter = Self {
             config: Arc::clone(&config),
             models: Vec::new(),
@@ -104,7 +105,7 @@ impl Exporter {
             targets: Vec::new(),
             ready: false,
             process_start: now.wall,
-            decisions: 0,
+            ledger,
             unplannable: BTreeSet::new(),
             quiet: Quiet::default(),
             restored,
@@ -163,11 +164,7 @@ impl Exporter {
             self.counters.lint_violations += violations.len() as u64;
             events.extend(violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }));
             tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
-            if plan.decided {
-                self.decisions += 1;
-            }
-            let decision = format!("{}-{}", now.wall.as_secs(), self.decisions);
-            events.extend(changes(&state.plan, &plan, &decision));
+            events.extend(changes(&state.plan, &plan));
             state.memory = after.clone();
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
@@ -192,6 +189,8 @@ impl Exporter {
         events.extend(self.quiet.pass(new_problems(&self.targets, &targets), now.monotonic));
         self.targets = targets;
         self.ready = true;
+        events.extend(self.issue_decisions(now));
+        events.extend(self.ledger.overdue(now).into_iter().map(Event::Unacknowledged));
         (rounds, events)
     }
 
@@ -227,6 +226,7 @@ impl Exporter {
             at: now,
             ready: self.ready,
             models: self.models.iter().map(model).collect(),
+            decisions: self.ledger.standing(),
             targets: self.targets.clone(),
             max_target_series: self.config.max_target_series,
             gpus: self.config.gpus,
@@ -245,24 +245,25 @@ impl Exporter {
         kept
     }
 
-    /// What is published for each pool.
-    pub fn published(&self) -> BTreeMap<PoolId, Replicas> {
-        let pools = self.models.iter().flat_map(|state| &state.plan.pools);
-        pools.filter_map(|pool| Some((pool.pool.clone(), pool.recommended_replicas?))).collect()
+    /// The decisions, for the next process.
+    pub fn kept_decisions(&self) -> decisions::Kept {
+        self.ledger.kept()
     }
 
-    /// What changed since `before`, outside of a round.
-    pub fn published_changes(&self, before: &BTreeMap<PoolId, Replicas>, now: Moment) -> Vec<Event> {
-        let pools = self.models.iter().flat_map(|state| &state.plan.pools);
-        let changed = pools.filter(|pool| pool.recommended_replicas != before.get(&pool.pool).copied());
-        let event = |pool: &PoolPlan| Event::Recommendation {
-            pool: pool.pool.clone(),
-            before: before.get(&pool.pool).copied(),
-            after: pool.recommended_replicas,
-            reason: pool.reason,
-            decision: format!("{}-{}", now.wall.as_secs(), self.decisions),
-        };
-        changed.map(event).collect()
+    /// The newest decision; 0 before the first.
+    pub fn last_decision(&self) -> DecisionId {
+        self.ledger.last_id()
+    }
+
+    /// Makes a decision for every model for which something else is published than its last decision says. A round does that itself.
+    pub fn issue_decisions(&mut self, now: Moment) -> Vec<Event> {
+        let published = self.models.iter().map(|state| decisions::ModelState::of(&state.plan, &state.key.target_namespace));
+        recommendations(&self.ledger.observe(published, &self.config.hash, now))
+    }
+
+    /// Notes that someone has acted on a decision.
+    pub fn acknowledge(&mut self, id: DecisionId, by: Option<String>, now: Moment) -> Result<Decision, Refusal> {
+        self.ledger.acknowledge(id, by, now)
     }
 
     fn add_named_models(&mut self, now: Moment) {

@@ -26,13 +26,14 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Loaded, Portable, Problem};
+use crate::decisions::{Decision, DecisionId};
 use crate::export::snapshot::Snapshot;
 use crate::record::Recorder;
 use crate::scrape::Scraper;
 use crate::scrape::discover::Discovery;
 use crate::scrape::query::Querier;
 use crate::scrape::report::TargetReport;
-use crate::server::{ReloadRequest, Server, ServerHandle, Settings, State};
+use crate::server::{AcknowledgeRequest, ReloadRequest, Server, ServerHandle, Settings, State};
 use crate::units::Moment;
 use clock::Clock;
 use events::Event;
@@ -43,8 +44,8 @@ use persist::Keeper;
 /// Reads the configuration with everything it names, or tells all its problems.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
 
-/// Reload requests that may wait at the same time.
-const RELOAD_QUEUE: usize = 16;
+/// Requests of one kind that may wait at the same time.
+const QUEUE: usize = 16;
 
 /// How long a reload may read its files: a volume that hangs must stop neither the planning nor the end of the process.
 const LONGEST_READ: Duration = Duration::from_secs(1);
@@ -107,21 +108,32 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let mut discovery = Discovery::new(&config.scrape).context("make the searches for targets")?;
     discovery.adopt(fleet::searches(&config));
     let now = clock.now();
-    let (keeper, restored) = Keeper::open(&config, now);
-    let exporter = Exporter::new(Arc::clone(&config), restored, now);
+    let (keeper, restored, ledger) = Keeper::open(&config, now);
+    let mut exporter = Exporter::new(Arc::clone(&config), restored, ledger, now);
+    let first = exporter.issue_decisions(now);
     let snapshot = Arc::new(ArcSwap::from_pointee(exporter.snapshot(now)));
 
-    let (reload, reloads) = mpsc::channel(RELOAD_QUEUE);
-    let state = State { snapshot: Arc::clone(&snapshot), clock: Arc::new(move || clock.now()), reload: reload.clone() };
+    let (reload, reloads) = mpsc::channel(QUEUE);
+    let (acknowledge, acknowledgements) = mpsc::channel(QUEUE);
+    let (newest, to_await) = tokio::sync::watch::channel(exporter.last_decision());
+    let state = State {
+        snapshot: Arc::clone(&snapshot),
+        clock: Arc::new(move || clock.now()),
+        reload: reload.clone(),
+        newest: to_await,
+        acknowledge,
+    };
     let settings = Settings::new(config.server.listen, config.server.enable_lifecycle);
     let server = Server::start(settings, state).await.with_context(|| format!("listen on {}", config.server.listen))?;
     tracing::info!(address = %server.addr, models = config.models.len(), config = %config.hash, version = env!("CARGO_PKG_VERSION"), "started");
     warned.iter().for_each(|warning| tracing::warn!("{warning}"));
     loaded.notes.iter().for_each(|note| tracing::info!("{note}"));
+    first.iter().for_each(|event| log(event, &config));
 
     let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
+    let inbox = Inbox { stopped, reloads, acknowledgements };
     let ticker = Ticker {
         clock,
         exporter,
@@ -129,6 +141,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         querier,
         discovery,
         snapshot,
+        newest,
         keeper,
         recorder,
         portable: loaded.portable,
@@ -137,8 +150,15 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         loader: options.loader,
         watched,
     };
-    let ticking = tokio::spawn(ticker.run(reloads, stopped));
+    let ticking = tokio::spawn(ticker.run(inbox));
     Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
+}
+
+/// What the loop is asked for.
+struct Inbox {
+    stopped: oneshot::Receiver<()>,
+    reloads: mpsc::Receiver<ReloadRequest>,
+    acknowledgements: mpsc::Receiver<AcknowledgeRequest>,
 }
 
 /// The loop and what it owns.
@@ -149,6 +169,8 @@ struct Ticker {
     querier: Arc<Querier>,
     discovery: Discovery,
     snapshot: Arc<ArcSwap<Snapshot>>,
+    /// Wakes those who wait for a decision.
+    newest: tokio::sync::watch::Sender<DecisionId>,
     keeper: Keeper,
     recorder: Option<Recorder>,
     portable: Portable,
@@ -160,12 +182,12 @@ struct Ticker {
 }
 
 impl Ticker {
-    async fn run(mut self, mut reloads: mpsc::Receiver<ReloadRequest>, mut stopped: oneshot::Receiver<()>) {
+    async fn run(mut self, mut inbox: Inbox) {
         // The baseline is wanted as early as possible; all later rounds lie on the wall clock's grid. A first round without its targets would
         // only be followed by a fleet that changes.
         let longest = self.exporter.config().scrape.timeout;
         tokio::select! {
-            _ = &mut stopped => return self.keeper.finish(&self.exporter).await,
+            _ = &mut inbox.stopped => return self.keeper.finish(&self.exporter).await,
             _settled = tokio::time::timeout(longest, self.discovery.settled()) => {}
         }
         let mut wait = Duration::ZERO;
@@ -175,13 +197,14 @@ impl Ticker {
             loop {
                 tokio::select! {
                     biased;
-                    _ = &mut stopped => break 'ticks,
-                    // Planning goes first: a storm of reloads must not stop it.
+                    _ = &mut inbox.stopped => break 'ticks,
+                    // Planning goes first: a storm of requests must not stop it.
                     () = &mut due => break,
-                    Some(request) = reloads.recv() => self.reload(request, &mut reloads).await,
+                    Some(request) = inbox.acknowledgements.recv() => self.acknowledge(request),
+                    Some(request) = inbox.reloads.recv() => self.reload(request, &mut inbox.reloads).await,
                 }
             }
-            let Some((reports, fleet, began)) = self.scrape(&mut reloads, &mut stopped).await else { break 'ticks };
+            let Some((reports, fleet, began)) = self.scrape(&mut inbox).await else { break 'ticks };
             self.conclude(&reports, &fleet, began);
             wait = self.until_next_round();
         }
@@ -190,11 +213,7 @@ impl Ticker {
 
     /// One round of reports about the targets of one configuration; `None` when asked to stop. A reload does not wait for a hung server, and
     /// one that changes the targets begins the round anew: reports of other targets would look like a fleet that changed twice.
-    async fn scrape(
-        &mut self,
-        reloads: &mut mpsc::Receiver<ReloadRequest>,
-        stopped: &mut oneshot::Receiver<()>,
-    ) -> Option<(Vec<TargetReport>, Fleet, Moment)> {
+    async fn scrape(&mut self, inbox: &mut Inbox) -> Option<(Vec<TargetReport>, Fleet, Moment)> {
         'rounds: loop {
             let mut fleet = self.fleet();
             let (jobs, questions, began) = (fleet.jobs(self.exporter.config()), fleet.questions(), self.clock.now());
@@ -205,13 +224,14 @@ impl Ticker {
             loop {
                 tokio::select! {
                     biased;
-                    _ = &mut *stopped => return None,
+                    _ = &mut inbox.stopped => return None,
                     (mut reports, answers) = &mut scraping => {
                         reports.extend(fleet.learn(&questions, answers));
                         return Some((reports, fleet, began));
                     }
-                    Some(request) = reloads.recv() => {
-                        self.reload(request, reloads).await;
+                    Some(request) = inbox.acknowledgements.recv() => self.acknowledge(request),
+                    Some(request) = inbox.reloads.recv() => {
+                        self.reload(request, &mut inbox.reloads).await;
                         fleet = self.fleet();
                         if fleet.jobs(self.exporter.config()) != jobs || fleet.questions() != questions {
                             continue 'rounds;
@@ -231,7 +251,7 @@ impl Ticker {
     /// two ends would then say less about the windows than the time between two beginnings, which lie on the grid.
     fn conclude(&mut self, reports: &[TargetReport], fleet: &Fleet, now: Moment) {
         let (rounds, events) = self.exporter.round(reports, fleet, now);
-        self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
+        self.show(now);
         for event in &events {
             log(event, self.exporter.config());
         }
@@ -243,6 +263,31 @@ impl Ticker {
             // Files are written beside the other tasks, not under them.
             tokio::task::block_in_place(|| recording::record(recorder, &rounds, reports, now, &self.portable));
         }
+    }
+
+    /// Swaps the snapshot that our pages read, and then wakes those who wait for what is new in it.
+    fn show(&self, now: Moment) {
+        self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
+        let newest = self.exporter.last_decision();
+        self.newest.send_if_modified(|told| std::mem::replace(told, newest) != newest);
+    }
+
+    fn acknowledge(&mut self, request: AcknowledgeRequest) {
+        let now = self.clock.now();
+        let by = request.by.clone().unwrap_or_default();
+        let result = self.exporter.acknowledge(request.id, request.by, now);
+        match &result {
+            Ok(decision) => {
+                tracing::info!(model = %decision.model, decision = %request.id, by, "decision acknowledged");
+                // What is planned is as old as it was: the moment of the snapshot judges expiry and health.
+                let shown = self.snapshot.load().at;
+                self.show(shown);
+                self.keeper.keep(&self.exporter, now);
+            }
+            Err(refusal) => tracing::info!(decision = %request.id, by, refusal = %refusal, "acknowledgement refused"),
+        }
+        // The asker may have left.
+        let _gone = request.answer.send(result);
     }
 
     /// Reads the configuration once for `first` and every request that waits with it.
@@ -274,7 +319,7 @@ impl Ticker {
         }
         // A search that was changed finds mostly what it had found before: a round in between would see no target at all.
         let _settled = tokio::time::timeout(LONGEST_READ, self.discovery.settled()).await;
-        self.snapshot.store(Arc::new(self.exporter.snapshot(self.clock.now())));
+        self.show(self.clock.now());
         for answer in answers {
             // The asker may have left.
             let _gone = answer.send(result.clone());
@@ -302,12 +347,11 @@ impl Ticker {
         warnings.iter().filter(|warning| !self.warned.contains(warning)).for_each(|warning| tracing::warn!("{warning}"));
         self.warned = warnings;
         self.portable = loaded.portable;
-        let before = self.exporter.published();
         self.exporter.adopt(Arc::clone(&config), now);
-        tracing::info!(before = %running.hash, config = %config.hash, version = env!("CARGO_PKG_VERSION"), "configuration reloaded");
-        for event in self.exporter.published_changes(&before, now) {
-            log(&event, &config);
-        }
+        let events = self.exporter.issue_decisions(now);
+        let decision = self.exporter.last_decision();
+        tracing::info!(before = %running.hash, config = %config.hash, version = env!("CARGO_PKG_VERSION"), %decision, "configuration reloaded");
+        events.iter().for_each(|event| log(event, &config));
         self.keeper.keep(&self.exporter, now);
         Ok(())
     }
@@ -333,7 +377,12 @@ fn log(event: &Event, config: &Config) {
     match event {
         Event::Recommendation { pool, before, after, reason, decision } => {
             let text = |count: &Option<crate::units::Replicas>| count.map_or_else(|| "absent".to_owned(), |count| count.to_string());
-            tracing::info!(%pool, before = text(before), after = text(after), %reason, decision, config = %config.hash, version, "recommendation");
+            let (before, after, reason) = (text(before), text(after), reason.map_or("not_planned", |reason| reason.as_str()));
+            tracing::info!(%pool, before, after, reason = %reason, %decision, config = %config.hash, version, "recommendation");
+        }
+        Event::Unacknowledged(Decision { id, model, .. }) => {
+            let within = humantime::format_duration(config.server.acknowledge_within);
+            tracing::warn!(%model, decision = %id, %within, "nobody has acknowledged this decision in time; it stands, and planning goes on");
         }
         Event::Verdict { model, before, after, missing } => match after.hold_kind() {
             Some(crate::planner::plan::HoldKind::Blind) => {

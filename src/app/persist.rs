@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exporter::{Exporter, StateKey};
 use crate::config::Config;
+use crate::decisions::{self, Ledger};
 use crate::planner::input::CapacityModel;
 use crate::planner::memory::PoolMemory;
 use crate::state::{Loaded, SaveError, StateFile};
@@ -25,6 +26,9 @@ const RENEWAL: Duration = Duration::from_secs(30);
 pub struct Kept {
     /// By model.
     pub models: Vec<KeptModel>,
+    /// The decisions that stand.
+    #[serde(default)]
+    pub decisions: decisions::Kept,
 }
 
 /// What is kept of one model.
@@ -58,8 +62,8 @@ struct Writing {
 
 impl Keeper {
     /// Opens the state file, if one is configured, and reads what a former process left.
-    pub fn open(config: &Config, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>) {
-        let mut restored = BTreeMap::new();
+    pub fn open(config: &Config, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, Ledger) {
+        let (mut restored, mut decisions) = (BTreeMap::new(), decisions::Kept::default());
         let file = config.state_file.clone().map(|path| {
             let file = StateFile::open(&path);
             let path = path.display();
@@ -73,12 +77,16 @@ impl Keeper {
             match file.load::<Kept>() {
                 Loaded::Nothing => tracing::info!(%path, "no state yet"),
                 Loaded::Ignored(problem) => tracing::warn!(%path, "state ignored: {problem}"),
-                Loaded::State(saved) => restored = usable(saved, learned_for(config), now),
+                Loaded::State(Kept { models, decisions: saved }) => {
+                    restored = usable(models, learned_for(config), now);
+                    decisions = saved;
+                }
             }
             file
         });
         let keeper = Self { file: file.map(Arc::new), handed: Kept::default(), handed_at: Duration::ZERO, writing: Arc::default() };
-        (keeper, restored)
+        let acknowledge_within = config.server.enable_lifecycle.then_some(config.server.acknowledge_within);
+        (keeper, restored, Ledger::restored(decisions, acknowledge_within, now))
     }
 
     /// Writes if something changed, on a thread of its own: a volume that hangs must not stop the planning.
@@ -122,7 +130,8 @@ fn write(file: &StateFile, kept: &Kept) -> bool {
 
 fn kept(exporter: &Exporter) -> Kept {
     let models = exporter.persistent().into_iter();
-    Kept { models: models.map(|(key, pools)| KeptModel { model: key.model, target_namespace: key.target_namespace, pools }).collect() }
+    let model = |(key, pools): (StateKey, _)| KeptModel { model: key.model, target_namespace: key.target_namespace, pools };
+    Kept { models: models.map(model).collect(), decisions: exporter.kept_decisions() }
 }
 
 fn without_times(kept: &Kept) -> Kept {
@@ -146,9 +155,9 @@ fn learned_for(config: &Config) -> Duration {
 
 /// The part that a new process may build on. A recommendation that has expired says nothing of the fleet of today; a frozen one never expires,
 /// and what replicas can do is true for longer than what was needed of them.
-fn usable(kept: Kept, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
+fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
     let mut restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> = BTreeMap::new();
-    for model in kept.models {
+    for model in kept {
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
         for (pool, mut memory) in model.pools {
             memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);
@@ -215,10 +224,10 @@ mod tests {
 
     fn restored(memory: PoolMemory) -> Option<PoolMemory> {
         let pools = BTreeMap::from([(PoolId::from("p"), memory)]);
-        let kept = Kept { models: vec![KeptModel { model: ModelId::from("m"), target_namespace: "n".to_owned(), pools }] };
+        let models = vec![KeptModel { model: ModelId::from("m"), target_namespace: "n".to_owned(), pools }];
         // As it comes back from the file.
-        let kept = serde_json::from_str(&serde_json::to_string(&kept).unwrap()).unwrap();
-        usable(kept, LEARNED_FOR, NOW).into_values().flat_map(BTreeMap::into_values).next()
+        let text = serde_json::to_string(&Kept { models, ..Kept::default() }).unwrap();
+        usable(serde_json::from_str::<Kept>(&text).unwrap().models, LEARNED_FOR, NOW).into_values().flat_map(BTreeMap::into_values).next()
     }
 
     #[test]

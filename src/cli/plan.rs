@@ -14,6 +14,7 @@ use crate::app::events::Event;
 use crate::app::exporter::Exporter;
 use crate::app::fleet::{self, Fleet};
 use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
+use crate::decisions::Ledger;
 use crate::engines::custom::Custom;
 use crate::engines::{self, Dialect};
 use crate::planner;
@@ -176,7 +177,7 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     let (first, second) = (round(before, Duration::ZERO), round(after, elapsed));
     // What is found only while running is not there: `written_down` has refused such a configuration.
     let fleet = Fleet::of(&config, |_| Listing::default());
-    let mut exporter = Exporter::new(std::sync::Arc::new(config), BTreeMap::new(), start);
+    let mut exporter = Exporter::new(std::sync::Arc::new(config), BTreeMap::new(), Ledger::default(), start);
     let _baseline = exporter.round(&first, &fleet, start);
     let (rounds, events) = exporter.round(&second, &fleet, start.after(elapsed));
     for event in events {

@@ -48,6 +48,7 @@ pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
     yaml.line(0, "server:");
     yaml.line(1, format_args!("listen: {}", quoted(&config.server.listen.to_string())));
     yaml.line(1, format_args!("enable_lifecycle: {}", config.server.enable_lifecycle));
+    yaml.line(1, format_args!("acknowledge_within: {}", text(config.server.acknowledge_within)));
     yaml.line(0, "scrape:");
     let scrape = &config.scrape;
     yaml.line(1, format_args!("interval: {}", text(scrape.interval)));

@@ -104,8 +104,10 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
-    /// Whether `POST /-/reload` is allowed.
+    /// Whether reloads and acknowledgements over HTTP are allowed.
     pub enable_lifecycle: bool,
+    /// How long a decision may go without an acknowledgement.
+    pub acknowledge_within: Duration,
 }
 
 /// Settings of scraping.

@@ -76,7 +76,7 @@ pub(super) struct ModelDraft {
 
 /// The settings outside models. Relative paths in the file start at `folder`.
 pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
-    let server = values.address("server.listen").zip(values.switch("server.enable_lifecycle"));
+    let server = (values.address("server.listen"), values.switch("server.enable_lifecycle"), values.span("server.acknowledge_within"));
     let (interval, timeout) = (values.span("scrape.interval"), values.span("scrape.timeout"));
     if let (Some(interval), Some(timeout)) = (interval, timeout)
         && timeout > interval
@@ -105,7 +105,12 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
         })
     })();
     Settings {
-        server: server.map(|(listen, enable_lifecycle)| ServerConfig { listen, enable_lifecycle }),
+        server: match server {
+            (Some(listen), Some(enable_lifecycle), Some(acknowledge_within)) => {
+                Some(ServerConfig { listen, enable_lifecycle, acknowledge_within })
+            }
+            _ => None,
+        },
         scrape,
         state_file: path(values, "state_file", folder),
         overrides_file: path(values, "overrides_file", folder),

@@ -207,7 +207,8 @@ macro_rules! targets {
 const TO_PLANNER: &[Key] = &[
     section("server", "Our own HTTP server."),
     key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
-    key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST /-/reload` is allowed."),
+    key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST` is allowed: reloads, and acknowledgements of decisions."),
+    key("server.acknowledge_within", Span(SECOND), Value("30m"), "With `enable_lifecycle`: a decision that nobody has acknowledged for so long is called timed out, and told once in the log. Nothing waits for it."),
     section("scrape", "How the targets are read."),
     key("scrape.interval", Span(100 * MILLIS), Value("5s"), "Time between two rounds of scrapes."),
     key("scrape.timeout", Span(10 * MILLIS), Value("4s"), "Deadline of one target: connection, headers, body and reading. At most `scrape.interval`."),

@@ -377,6 +377,8 @@ families! {
         "How well the loads seen tell the learned parameters apart: up to 1000 they do. Absent where they do not at all.";
     QUEUEING_UTILIZATION = Gauge "queueing_utilization_ratio" Pool [] "Utilization of one replica in the last window by the learned parameters; absent where nobody served.";
     QUEUEING_UPDATES = Counter "queueing_updates_total" Pool [UPDATE] "Windows that the queueing model learned from, by what became of them.";
+    DECISION_TIMED_OUT = Gauge "decision_timed_out" Model []
+        "1 while nobody has acknowledged the last decision in time. Present only where acknowledgements are switched on and something is published.";
     DECISIONS = Counter "decisions_total" Model [OUTCOME] "Decisions by outcome.";
     WINDOWS_SKIPPED = Counter "windows_skipped_total" Model [REASON] "Windows that were not used for a decision, by reason.";
     LIMITS_APPLIED = Counter "limits_applied_total" Pool [LIMIT] "Decisions in which a limit changed the wish.";

@@ -10,8 +10,9 @@ use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricT
 
 use super::catalog::{self, Family, Kind};
 use super::process::ProcessUse;
-use super::served::served;
+use super::served::{decision_as_served, served};
 use super::snapshot::{ModelSnapshot, Snapshot, SourceLabels, TargetStatus};
+use crate::decisions::Decision;
 use crate::planner::input::{CapacityModel, FailureKind, NEEDED, PoolPolicy, SourceId};
 use crate::planner::plan::{
     Latencies, Limit, LoopDecision, Outcome, OverrideKind, PhaseState, Plan, PoolPlan, Proposer, Reason, SourceState,
@@ -24,6 +25,7 @@ pub fn families(snapshot: &Snapshot, now: Moment) -> Vec<MetricFamily> {
     for model in &snapshot.models {
         samples.model(model);
         samples.decisions(snapshot, model);
+        samples.acknowledgement(snapshot, model, now);
         samples.sources(snapshot, model);
         for pool in &model.plan.pools {
             samples.pool(snapshot, model, pool, now);
@@ -152,6 +154,15 @@ impl Samples {
             let count = snapshot.counters.windows_skipped.get(&(name_key, namespace_key, reason));
             self.put(&catalog::WINDOWS_SKIPPED, &[name, namespace, reason.as_str()], counted(count));
         }
+    }
+
+    /// Whether the decision that stands was acted on in time.
+    fn acknowledgement(&mut self, snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) {
+        let labels = [model.plan.model.as_str(), model.target_namespace.as_str()];
+        let of_model = |made: &&Decision| [made.model.as_str(), made.target_namespace.as_str()] == labels;
+        let awaited = snapshot.decisions.decisions.iter().find(of_model).filter(|made| made.due.is_some() || made.acknowledged.is_some());
+        let awaited = awaited.map(|made| decision_as_served(snapshot, made, now)).filter(|made| !made.is_withdrawn());
+        self.flag(&catalog::DECISION_TIMED_OUT, &labels, awaited.map(|made| made.is_timed_out(now)));
     }
 
     /// Counters of the scrapes of a model's sources.

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use super::snapshot::{ModelSnapshot, Snapshot};
+use crate::decisions::Decision;
 use crate::planner::plan::{OverrideKind, Plan, PoolPlan, Reason};
 use crate::units::{Moment, PoolId, Replicas};
 
@@ -51,6 +52,16 @@ pub fn as_served(snapshot: &Snapshot, model: &ModelSnapshot, now: Moment) -> Pla
         pool.recommended_replicas = served(snapshot, pool, now).ok();
     }
     plan
+}
+
+/// The decision as it may be shown at `now`: without the counts that may not be served.
+pub fn decision_as_served(snapshot: &Snapshot, decision: &Decision, now: Moment) -> Decision {
+    let mut decision = decision.clone();
+    for pool in &mut decision.pools {
+        let is_served = find_pool(snapshot, &pool.pool).is_some_and(|(_, plan)| served(snapshot, plan, now).is_ok());
+        pool.after = pool.after.filter(|_| is_served);
+    }
+    decision
 }
 
 /// The model and plan of a pool, by the pool's name.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::decisions::Standing;
 use crate::planner::input::{FailureKind, GpuBand, Lifecycle, ModelPolicy};
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
@@ -18,6 +19,8 @@ pub struct Snapshot {
     pub ready: bool,
     /// One entry a model, in the order of the configuration.
     pub models: Vec<ModelSnapshot>,
+    /// The decisions that stand.
+    pub decisions: Standing,
     /// Every scraped target once, sorted by name.
     pub targets: Vec<TargetStatus>,
     /// Above this many targets the per-target families are left out.

@@ -1,9 +1,11 @@
-//! How do others read us? The HTTP server: metrics, health, reload, plans and a status page.
+//! How do others read us? The HTTP server: metrics, health, reload, plans, decisions and a status page.
 //!
-//! Every answer is made from the snapshot that is in force; nothing here waits for a scrape or a decision, except a reload that was asked
-//! for. Slow or many clients cost a bounded amount: headers, requests and stalled writes have deadlines, and connections a limit.
+//! Every answer is made from the snapshot that is in force; nothing here waits for a scrape or a decision, except where that was asked for: a
+//! reload, an acknowledgement, a long poll. Slow or many clients cost a bounded amount: headers, requests and stalled writes have deadlines,
+//! connections and waits a limit.
 
 mod connection;
+mod decisions;
 mod page;
 mod routes;
 
@@ -15,9 +17,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use axum_server::Handle;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::decisions::{Decision, DecisionId, Refusal};
 use crate::export::page::{Clock, Page};
 use crate::export::snapshot::Snapshot;
 
@@ -29,7 +32,7 @@ const HEAD_LIMIT: usize = 32 * 1024;
 pub struct Settings {
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Whether a reload over HTTP is allowed.
+    /// Whether reloads and acknowledgements over HTTP are allowed.
     pub enable_lifecycle: bool,
     /// Time for the head of a request to arrive; also how long a connection may be idle.
     pub header_timeout: Duration,
@@ -37,6 +40,10 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// Connections at the same time; further ones are closed at once.
     pub max_connections: usize,
+    /// Clients that may wait for a decision at the same time; further ones are told to come back.
+    pub max_waiting: usize,
+    /// How long one may wait.
+    pub longest_wait: Duration,
     /// Time that open requests get to finish at shutdown.
     pub shutdown_grace: Duration,
 }
@@ -50,6 +57,9 @@ impl Settings {
             header_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             max_connections: 256,
+            // A quarter of the connections: whoever waits must not keep Prometheus out.
+            max_waiting: 64,
+            longest_wait: Duration::from_secs(60),
             // The process as a whole has 2 s to end.
             shutdown_grace: Duration::from_millis(1500),
         }
@@ -58,6 +68,17 @@ impl Settings {
 
 /// A request to reload. The answer is every problem of a configuration that was refused.
 pub type ReloadRequest = oneshot::Sender<Result<(), Vec<String>>>;
+
+/// A request to mark a decision as acted on.
+#[derive(Debug)]
+pub struct AcknowledgeRequest {
+    /// Which decision.
+    pub id: DecisionId,
+    /// Who says so, if they gave a name.
+    pub by: Option<String>,
+    /// Where the decision, or why not, is waited for.
+    pub answer: oneshot::Sender<Result<Decision, Refusal>>,
+}
 
 /// What the answers are made from.
 #[derive(Clone)]
@@ -68,6 +89,10 @@ pub struct State {
     pub clock: Clock,
     /// Where reloads are asked for.
     pub reload: mpsc::Sender<ReloadRequest>,
+    /// Changes after each snapshot with a new decision, to its id. Waits end when the sender goes.
+    pub newest: watch::Receiver<DecisionId>,
+    /// Where acknowledgements are given.
+    pub acknowledge: mpsc::Sender<AcknowledgeRequest>,
 }
 
 impl std::fmt::Debug for State {
@@ -86,7 +111,8 @@ impl Server {
         let listener = TcpListener::bind(settings.listen).await?;
         let addr = listener.local_addr()?;
         let page = Page::new(state.snapshot.clone(), state.clock.clone()).map_err(io::Error::other)?;
-        let router = routes::router(&settings, state, page);
+        let (end, ending) = watch::channel(false);
+        let router = routes::router(&settings, state, page, ending);
 
         let handle = Handle::new();
         let mut server = axum_server::Server::from_listener(listener)
@@ -95,7 +121,7 @@ impl Server {
             .http1_only();
         server.http_builder().http1().header_read_timeout(settings.header_timeout).max_buf_size(HEAD_LIMIT);
         let task = tokio::spawn(server.serve(router.into_make_service()));
-        Ok(ServerHandle { addr, handle, task, grace: settings.shutdown_grace })
+        Ok(ServerHandle { addr, handle, task, end, grace: settings.shutdown_grace })
     }
 }
 
@@ -106,12 +132,14 @@ pub struct ServerHandle {
     pub addr: SocketAddr,
     handle: Handle<SocketAddr>,
     task: JoinHandle<io::Result<()>>,
+    end: watch::Sender<bool>,
     grace: Duration,
 }
 
 impl ServerHandle {
-    /// Stops accepting, lets open requests finish within the grace, then cuts what is left.
+    /// Stops accepting, answers those who wait, lets open requests finish within the grace, then cuts what is left.
     pub async fn shutdown(self) -> io::Result<()> {
+        self.end.send_replace(true);
         self.handle.graceful_shutdown(Some(self.grace));
         self.task.await.map_err(io::Error::other)?
     }

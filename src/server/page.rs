@@ -58,7 +58,8 @@ fn introduction(snapshot: &Snapshot, now: Moment) -> String {
     let mut html = format!(
         "<p>Plans how many LLM inference replicas meet the latency objectives. Version {}, configuration <code>{}</code>.\n\
          Last round {} ago.</p>\n\
-         <p><a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/plans\">plans as JSON</a> · <a href=\"/-/healthy\">healthy</a> · \
+         <p><a href=\"/metrics\">metrics</a> · <a href=\"/api/v1/plans\">plans as JSON</a> · \
+         <a href=\"/api/v1/decisions\">decisions as JSON</a> · <a href=\"/-/healthy\">healthy</a> · \
          <a href=\"/-/ready\">ready</a></p>\n",
         env!("CARGO_PKG_VERSION"),
         Escaped(&snapshot.config_hash),

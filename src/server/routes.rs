@@ -12,18 +12,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 
-use super::{Settings, State, page};
+use super::{Settings, State, decisions, page};
 use crate::export::page::{CONTENT_TYPE as METRICS, Page, render_recommendation};
 use crate::export::served::{as_served, find_pool, served};
 use crate::export::snapshot::Snapshot;
 use crate::report::plans;
 use crate::units::{Moment, PoolId};
 
-/// No request here carries a body that is read.
+/// The only body that is read is the name of who acknowledges.
 const BODY_LIMIT: usize = 4096;
 /// A page below this many bytes is not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
@@ -34,38 +34,56 @@ const MISSED_ROUNDS: u32 = 5;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-struct Shared {
-    state: State,
+/// What the handlers share.
+pub(super) struct Shared {
+    pub state: State,
     page: Page,
-    enable_lifecycle: bool,
+    pub enable_lifecycle: bool,
+    /// True once the server ends.
+    pub ending: watch::Receiver<bool>,
+    /// Places for clients that wait for a decision.
+    pub waiting: Semaphore,
+    pub longest_wait: Duration,
 }
 
 impl Shared {
     /// The snapshot, and then the time, so that the snapshot is never from the future.
-    fn now(&self) -> (Arc<Snapshot>, Moment) {
+    pub fn now(&self) -> (Arc<Snapshot>, Moment) {
         let snapshot = self.state.snapshot.load_full();
         (snapshot, (self.state.clock)())
     }
 }
 
-pub(super) fn router(settings: &Settings, state: State, page: Page) -> Router {
-    let shared = Arc::new(Shared { state, page, enable_lifecycle: settings.enable_lifecycle });
+pub(super) fn router(settings: &Settings, state: State, page: Page, ending: watch::Receiver<bool>) -> Router {
+    let shared = Arc::new(Shared {
+        state,
+        page,
+        enable_lifecycle: settings.enable_lifecycle,
+        ending,
+        waiting: Semaphore::new(settings.max_waiting),
+        longest_wait: settings.longest_wait,
+    });
+    let within = |timeout| TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, timeout);
+    // A wait ends by itself; the deadline is for what could go wrong after it.
+    let waiting = get(decisions::list).layer(within(settings.longest_wait.saturating_add(settings.request_timeout)));
     Router::new()
         .route("/", get(status))
         .route("/metrics", get(metrics))
         .route("/metrics/pool/{pool}", get(pool))
         .route("/api/v1/plans", get(api_plans))
+        .route("/api/v1/decisions/{id}/ack", post(decisions::acknowledge))
         .route("/-/healthy", get(healthy))
         .route("/-/ready", get(ready))
         .route("/-/reload", post(reload).put(reload))
         .fallback(|| async { text(StatusCode::NOT_FOUND, "not found; see /\n") })
+        .layer(within(settings.request_timeout))
+        .route("/api/v1/decisions", waiting)
         .with_state(shared)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
-        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, settings.request_timeout))
         .layer(CatchPanicLayer::new())
 }
 
-fn text(status: StatusCode, body: impl Into<String>) -> Response {
+pub(super) fn text(status: StatusCode, body: impl Into<String>) -> Response {
     (status, [(CONTENT_TYPE, TEXT)], body.into()).into_response()
 }
 
@@ -130,7 +148,6 @@ async fn reload(Extract(shared): Extract<Arc<Shared>>) -> Response {
         return text(StatusCode::FORBIDDEN, "reload over HTTP is off; set server.enable_lifecycle: true, or send SIGHUP\n");
     }
     let (request, answer) = oneshot::channel();
-    let stopping = || text(StatusCode::SERVICE_UNAVAILABLE, "the exporter is stopping\n");
     if shared.state.reload.send(request).await.is_err() {
         return stopping();
     }
@@ -144,8 +161,12 @@ async fn reload(Extract(shared): Extract<Arc<Shared>>) -> Response {
     }
 }
 
+pub(super) fn stopping() -> Response {
+    text(StatusCode::SERVICE_UNAVAILABLE, "the exporter is stopping\n")
+}
+
 /// The body, gzipped where the client takes that.
-fn compressed(headers: &HeaderMap, content_type: &'static str, body: String) -> Response {
+pub(super) fn compressed(headers: &HeaderMap, content_type: &'static str, body: String) -> Response {
     let described = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     if body.len() >= WORTH_COMPRESSING && takes_gzip(headers) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

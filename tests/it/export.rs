@@ -23,6 +23,7 @@ pub mod fixture {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use inference_planner_exporter::decisions::{Kept, Ledger, ModelState};
     use inference_planner_exporter::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, TargetStatus};
     use inference_planner_exporter::planner::input::*;
     use inference_planner_exporter::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
@@ -227,10 +228,14 @@ pub mod fixture {
     }
 
     pub fn snapshot() -> Snapshot {
+        let models = vec![model("Qwen/Qwen3-8B", ["qwen-prefill", "qwen-decode"])];
+        let mut ledger = Ledger::restored(Kept::default(), Some(Duration::from_secs(1800)), AT);
+        ledger.observe(models.iter().map(|model| ModelState::of(&model.plan, &model.target_namespace)), "0123456789ab", AT);
         Snapshot {
             at: AT,
             ready: true,
-            models: vec![model("Qwen/Qwen3-8B", ["qwen-prefill", "qwen-decode"])],
+            models,
+            decisions: ledger.standing(),
             targets: vec![target("10.0.0.1:8000/metrics", true), target("10.0.0.2:8000/metrics", false)],
             max_target_series: 1000,
             gpus: GpuBand { min: None, max: Some(64) },
@@ -623,4 +628,21 @@ fn promtool_finds_nothing_to_say_about_the_page() {
         let said = [output.stdout, output.stderr].concat();
         assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
     }
+}
+
+#[test]
+fn a_decision_times_out_where_it_is_awaited_and_something_is_published() {
+    let timed_out = |snapshot: &Snapshot, after: Duration| {
+        let series = series_of(&families(snapshot, fixture::AT.after(after)), &catalog::DECISION_TIMED_OUT.name());
+        series.into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+    };
+    let mut snapshot = fixture::snapshot();
+    for pool in &mut Arc::make_mut(&mut snapshot.models[0].plan).pools {
+        pool.published.as_mut().unwrap().valid_until += Duration::from_secs(3600);
+    }
+    assert_eq!(timed_out(&snapshot, Duration::from_secs(1799)), [0.0]);
+    assert_eq!(timed_out(&snapshot, Duration::from_secs(1800)), [1.0]);
+    assert!(timed_out(&fixture::snapshot(), Duration::from_secs(1800)).is_empty(), "expired: there is nothing to act on");
+    snapshot.decisions.decisions[0].due = None;
+    assert!(timed_out(&snapshot, Duration::ZERO).is_empty(), "nobody may acknowledge");
 }

@@ -5,6 +5,7 @@ mod backtest_cli;
 mod config;
 mod config_files;
 mod config_wva;
+mod decisions;
 mod demo;
 mod discovery;
 mod engine_custom;

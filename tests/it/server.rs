@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use inference_planner_exporter::decisions::DecisionId;
 use inference_planner_exporter::export::catalog;
 use inference_planner_exporter::export::snapshot::Snapshot;
 use inference_planner_exporter::planner::plan::OverrideKind;
@@ -15,49 +16,56 @@ use inference_planner_exporter::server::{ReloadRequest, Server, ServerHandle, Se
 use inference_planner_exporter::units::Moment;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::export::fixture;
 
 /// Nothing here takes long; a test that reaches this is stuck.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub const DEADLINE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings { shutdown_grace: Duration::from_millis(200), ..Settings::new("127.0.0.1:0".parse().unwrap(), true) }
 }
 
-fn state(snapshot: Snapshot, now: Moment) -> (State, mpsc::Receiver<ReloadRequest>) {
+/// Of an exporter that takes reloads and makes no decisions.
+pub fn state(snapshot: Snapshot, now: Moment) -> (State, mpsc::Receiver<ReloadRequest>) {
     let (reload, requests) = mpsc::channel(1);
-    (State { snapshot: Arc::new(ArcSwap::from_pointee(snapshot)), clock: Arc::new(move || now), reload }, requests)
+    let (newest, acknowledge) = (watch::channel(DecisionId(0)).1, mpsc::channel(1).0);
+    (State { snapshot: Arc::new(ArcSwap::from_pointee(snapshot)), clock: Arc::new(move || now), reload, newest, acknowledge }, requests)
 }
 
 async fn start(snapshot: Snapshot, now: Moment) -> ServerHandle {
     Server::start(settings(), state(snapshot, now).0).await.unwrap()
 }
 
-struct Answer {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
 }
 
 impl Answer {
-    fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         let named = |line: &&str| line.split_once(':').is_some_and(|(found, _)| found.eq_ignore_ascii_case(name));
         self.head.lines().find(named).and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
     }
 }
 
 /// Sends one request with exactly these further header lines and reads to the end of the connection.
-async fn ask_with(addr: SocketAddr, method: &str, path: &str, headers: &str) -> std::io::Result<Answer> {
+pub async fn ask_with(addr: SocketAddr, method: &str, path: &str, headers: &str) -> std::io::Result<Answer> {
     let mut stream = TcpStream::connect(addr).await?;
     stream.write_all(format!("{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{headers}\r\n").as_bytes()).await?;
+    read_answer(stream).await
+}
+
+/// The answer to the one request of a connection.
+pub async fn read_answer(mut stream: TcpStream) -> std::io::Result<Answer> {
     let mut bytes = Vec::new();
     timeout(DEADLINE, stream.read_to_end(&mut bytes)).await.expect("an answer before the deadline")?;
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").ok_or(std::io::ErrorKind::UnexpectedEof)?;
@@ -66,11 +74,11 @@ async fn ask_with(addr: SocketAddr, method: &str, path: &str, headers: &str) -> 
     Ok(Answer { status, head, body: bytes[end + 4..].to_vec() })
 }
 
-async fn ask(addr: SocketAddr, method: &str, path: &str) -> Answer {
+pub async fn ask(addr: SocketAddr, method: &str, path: &str) -> Answer {
     ask_with(addr, method, path, "").await.unwrap()
 }
 
-async fn get(addr: SocketAddr, path: &str) -> Answer {
+pub async fn get(addr: SocketAddr, path: &str) -> Answer {
     ask(addr, "GET", path).await
 }
 
@@ -129,7 +137,7 @@ async fn metrics_are_served_while_every_target_is_down() {
 #[tokio::test]
 async fn head_gives_the_head_alone() {
     let server = start(fixture::snapshot(), fixture::AT).await;
-    for path in ["/", "/metrics", "/metrics/pool/qwen-decode", "/api/v1/plans", "/-/healthy", "/-/ready"] {
+    for path in ["/", "/metrics", "/metrics/pool/qwen-decode", "/api/v1/plans", "/api/v1/decisions", "/-/healthy", "/-/ready"] {
         let answer = ask(server.addr, "HEAD", path).await;
         assert_eq!((answer.status, answer.body.len()), (200, 0), "{path}");
     }
@@ -278,6 +286,8 @@ async fn unknown_paths_and_methods_are_refused() {
     assert_eq!(get(server.addr, "/favicon.ico").await.status, 404);
     assert_eq!(get(server.addr, "/metrics/pool/").await.status, 404);
     assert_eq!(ask(server.addr, "POST", "/metrics").await.status, 405);
+    assert_eq!(ask(server.addr, "POST", "/api/v1/decisions").await.status, 405);
+    assert_eq!(get(server.addr, "/api/v1/decisions/1/ack").await.status, 405);
     assert_eq!(get(server.addr, "/-/reload").await.status, 405);
     server.shutdown().await.unwrap();
 }
@@ -350,6 +360,7 @@ async fn the_status_page_shows_the_decision_so_that_it_can_be_redone() {
         "1 of 2 answer",
         "href=\"/metrics\"",
         "href=\"/api/v1/plans\"",
+        "href=\"/api/v1/decisions\"",
         "The last attempt to load the configuration failed",
     ] {
         assert!(page.contains(shown), "{shown}");
@@ -413,7 +424,7 @@ async fn every_page_stands_before_the_first_model_is_seen() {
     snapshot.models.clear();
     snapshot.targets.clear();
     let server = start(snapshot, fixture::AT).await;
-    for path in ["/", "/metrics", "/api/v1/plans"] {
+    for path in ["/", "/metrics", "/api/v1/plans", "/api/v1/decisions"] {
         assert_eq!(get(server.addr, path).await.status, 200, "{path}");
     }
     server.shutdown().await.unwrap();

@@ -4,6 +4,7 @@
 //! the wish lies in the middle between two counts: a window that is a tenth longer or shorter than meant changes nothing.
 
 mod churn;
+mod decisions;
 mod faults;
 mod kill_switch;
 mod naming;
@@ -155,15 +156,7 @@ impl Exporter {
     }
 
     pub fn ask_with(&self, request: &str, headers: &str) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.addr).unwrap();
-        stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        write!(stream, "{request} HTTP/1.1\r\nHost: exporter\r\n{headers}Connection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        (status, head.to_owned(), if chunked { dechunked(body) } else { body.to_owned() })
+        ask(self.addr, request, headers)
     }
 
     pub fn status(&self, path: &str) -> u16 {
@@ -210,6 +203,19 @@ impl Exporter {
             counts(&page).iter().zip(&first).all(|(now, first)| now - first >= decisions).then_some(())
         });
     }
+}
+
+/// Status, head and body.
+pub fn ask(addr: SocketAddr, request: &str, headers: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: exporter\r\n{headers}Connection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    (status, head.to_owned(), if chunked { dechunked(body) } else { body.to_owned() })
 }
 
 fn dechunked(body: &str) -> String {

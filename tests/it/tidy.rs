@@ -60,9 +60,15 @@ const ROOMS: &[Room] = &[
         ],
     ),
     room("simulator", true, &["units", "planner", "engines"], &["humantime", "jiff", "serde", "serde_json"]),
-    room("export", false, &["units", "planner", "scrape"], &["arc_swap", "prometheus"]),
-    room("report", true, &["units", "planner", "simulator"], &["serde_json"]),
-    room("server", false, &["units", "export", "planner", "report"], &["arc_swap", "axum", "axum_server", "flate2", "tokio", "tower_http"]),
+    room("decisions", true, &["units", "planner"], &["serde"]),
+    room("export", false, &["units", "planner", "scrape", "decisions"], &["arc_swap", "prometheus"]),
+    room("report", true, &["units", "planner", "simulator", "decisions"], &["serde_json"]),
+    room(
+        "server",
+        false,
+        &["units", "export", "planner", "report", "decisions"],
+        &["arc_swap", "axum", "axum_server", "flate2", "humantime", "serde", "tokio", "tower_http"],
+    ),
     room("state", false, &["units", "planner"], &["serde", "serde_json", "sha2", "thiserror"]),
     room("record", false, &["units", "planner"], &["flate2", "serde", "serde_json"]),
 ];

@@ -72,11 +72,11 @@ fn samples_at_one_load_tell_no_cost() {
 #[test]
 fn prompts_that_were_never_seen_are_not_free() {
     let decoding = [4.0, 16.0, 32.0, 64.0, 100.0].map(|requests| observed(0.0, requests, 900.0 * requests, 5.0 + 0.1 * requests));
-    assert!(learned(Role::Decode, decoding).line().is_ok());
-    assert_eq!(learned(Role::Aggregated, decoding).line(), Err(Unfit::NoSlope));
+    assert!(learned(Role::Decode, decoding).line(SETTINGS.least).is_ok());
+    assert_eq!(learned(Role::Aggregated, decoding).line(SETTINGS.least), Err(Unfit::NoSlope));
     let prompts = [500.0, 1000.0, 3000.0, 5000.0, 8000.0].map(|tokens| observed(tokens, 8.0, 8000.0, 5.0 + 0.01 * tokens));
     assert_eq!(
-        learned(Role::Aggregated, prompts).line(),
+        learned(Role::Aggregated, prompts).line(SETTINGS.least),
         Err(Unfit::NoSlope),
         "always the same batch: nobody knows what a larger one costs"
     );
@@ -111,7 +111,11 @@ fn collinear_work_shares_its_cost() {
 fn one_strange_sample_does_not_turn_the_line() {
     let mut iterations = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt));
     assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 500.0), &SETTINGS), Taken::Rejected);
-    assert_eq!(iterations.learn(&observed(2000.0, 0.0, 0.0, 60.0), &SETTINGS), Taken::Accepted, "2.7 times too slow: taken, and weighed down");
+    assert_eq!(
+        iterations.learn(&observed(2000.0, 0.0, 0.0, 60.0), &SETTINGS),
+        Taken::Accepted,
+        "2.7 times too slow: taken, and weighed down"
+    );
     for tokens in [1500.0, 3000.0, 5000.0, 7000.0] {
         iterations.learn(&prompt(tokens), &SETTINGS);
     }
@@ -136,7 +140,7 @@ fn capacity_does_not_collapse_by_what_cold_replicas_teach() {
     let rate = |learned: &Iterations| {
         let found = capacity(
             Role::Decode,
-            &learned.line().unwrap(),
+            &learned.line(SETTINGS.least).unwrap(),
             &EngineLimits::or_assumed(None, None, None),
             &requests,
             &objectives,
@@ -154,9 +158,9 @@ fn capacity_does_not_collapse_by_what_cold_replicas_teach() {
     let before = rate(&learned);
     for slower in [2.5, 40.0, 8.0, 2.0, 100.0, 5.0, 2.9] {
         let one = warm();
-        learned.learn(&Observed { time: one.time.map(|time| Seconds(time.get() * slower)), ..one });
+        learned.learn(&Observed { time: one.time.map(|time| Seconds(time.get() * slower)), ..one }, &SETTINGS);
         near("after a cold sample", rate(&learned), before, 0.05);
-        learned.learn(&warm());
+        learned.learn(&warm(), &SETTINGS);
     }
 }
 

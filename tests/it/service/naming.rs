@@ -7,6 +7,7 @@ use std::time::Duration;
 use inference_planner_exporter::app::exporter::{Exporter as Core, StateKey};
 use inference_planner_exporter::app::fleet::Fleet;
 use inference_planner_exporter::config::{self, Flags, Inputs};
+use inference_planner_exporter::decisions::Ledger;
 use inference_planner_exporter::planner::input::FailureKind;
 use inference_planner_exporter::planner::memory::PoolMemory;
 use inference_planner_exporter::planner::plan::Published;
@@ -123,15 +124,20 @@ fn what_was_published_for_a_model_without_a_name_survives_that_another_stands_fo
     let key = StateKey { model: ModelId::from("default"), target_namespace: "default".to_owned() };
     let pool = PoolId::from("default-agg");
     let restored = BTreeMap::from([(key.clone(), BTreeMap::from([(pool.clone(), memory)]))]);
-    let mut core = Core::new(Arc::clone(&config), restored, at(0));
+    let mut core = Core::new(Arc::clone(&config), restored, Ledger::default(), at(0));
     let fleet = Fleet::of(&config, |_| Listing::default());
     let target = fleet.sources(0)[0].targets[0].target.clone();
     let report = |outcome, now: Moment| TargetReport { target: target.clone(), at: now.monotonic, duration: Duration::ZERO, outcome };
+    let published = |core: &Core| {
+        let snapshot = core.snapshot(at(5));
+        let found = snapshot.models.iter().find_map(|model| model.plan.pool(&pool));
+        found.and_then(|plan| plan.recommended_replicas)
+    };
     let kept = |core: &Core| core.persistent()[&key][&pool].published.map(|published| published.replicas);
     let failed = Err(Failure { kind: FailureKind::Connect, message: String::new() });
     core.round(&[report(failed, at(5))], &fleet, at(5));
-    assert_eq!((kept(&core), core.published().get(&pool).copied()), (Some(Replicas(5)), Some(Replicas(5))));
+    assert_eq!((kept(&core), published(&core)), (Some(Replicas(5)), Some(Replicas(5))));
     let page = lower(PAGE.as_bytes(), None, None, false).map_err(|failure| failure.message).unwrap();
     core.round(&[report(Ok(page), at(10))], &fleet, at(10));
-    assert_eq!((kept(&core), core.published().get(&pool).copied()), (Some(Replicas(5)), None), "kept, and no longer said");
+    assert_eq!((kept(&core), published(&core)), (Some(Replicas(5)), None), "kept, and no longer said");
 }
