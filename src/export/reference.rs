@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::catalog::{self, Family, Label, Level, Member, Values};
-use crate::planner::plan::{Capability, HoldKind, LoadRule, Reason, Stage, StepReason, Warning};
+use crate::planner::plan::{Capability, HoldKind, LatencyCause, LoadRule, Reason, Stage, StepReason, Warning};
 
 /// The whole text of `src/export/README.md`.
 pub fn render() -> String {
@@ -84,6 +84,7 @@ fn plan_sets() -> Vec<(&'static str, Vec<Member>)> {
         ("`warnings`", members!(Warning)),
         ("`pools[].missing[].what`", members!(Capability)),
         ("`pools[].load.inputs.rule`", members!(LoadRule)),
+        ("`pools[].latency.cause`", members!(LatencyCause)),
     ]
 }
 

@@ -243,6 +243,11 @@ impl Samples {
                 self.put(&catalog::QUEUEING_UPDATES, &extend(labels, catalog::update_name(update)), counted(count));
             }
         }
+        if let (Some(sized), Some(proposer)) = (&pool.capacity, pool.proposed.keys().find(|proposer| **proposer != Proposer::Load)) {
+            let [name, namespace, pool_name, role] = labels;
+            let labels = [name, namespace, pool_name, role, proposer.as_str(), catalog::BOUNDS[1]];
+            self.put(&catalog::REPLICA_CAPACITY, &labels, sized.requests_per_second.get());
+        }
         let Some(trace) = &pool.queueing else { return };
         self.put(&catalog::QUEUEING_ALPHA, &labels, trace.parameters.alpha.get());
         self.put(&catalog::QUEUEING_BETA, &labels, trace.parameters.beta.get());

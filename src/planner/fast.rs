@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 use super::bound::{self, Context};
 use super::current_replicas;
 use super::input::{Band, FastRule, LoadPolicy, ModelInput, ModelPolicy, PoolPolicy, Thresholds};
+use super::latency;
 use super::load::{Lengths, Seen};
 use super::memory::{Decision, LoadMemory, Memory, PoolDecision};
 use super::observe::{COVERAGE_TO_RAISE, Round, slot_of};
-use super::plan::{Capability, HoldKind, Missing, Proposer, Reason, StepReason};
+use super::plan::{Capability, CapacityTrace, HoldKind, Latencies, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
 use crate::units::{Moment, Replicas, Role};
@@ -60,6 +61,11 @@ fn frame(memory: &Memory, reason: Reason) -> Decision {
     if let Some(slow) = &memory.decision {
         decision.observation.clone_from(&slow.observation);
         decision.prediction = slow.prediction;
+        decision.outlook = slow.outlook;
+        (decision.prompt, decision.generation) = (slow.prompt, slow.generation);
+        if slow.reason == Reason::SloUnreachable && reason == Reason::None {
+            decision.reason = Reason::SloUnreachable;
+        }
         decision.warnings.clone_from(&slow.warnings);
     }
     decision
@@ -69,8 +75,17 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     let mut decision = frame(memory, Reason::None);
     let lengths = Lengths::of(memory, input, policy, now);
     let long_enough = memory.load.as_ref().is_some_and(|known| now.monotonic.saturating_sub(known.since) >= policy.shortest_first_window());
+    let watch = Watch { load, lengths, long_enough, now };
     for pool in &policy.pools {
-        let part = decide_pool(memory, input, pool, policy, Watch { load, lengths, long_enough, now });
+        let part = match &load.rule {
+            FastRule::Thresholds(bands) => decide_pool(memory, input, pool, policy, watch, bands),
+            FastRule::Objectives { sensitivity } => {
+                let decided = latency::decide_pool(memory, input, pool, policy, watch, *sensitivity);
+                include(&mut decision.estimated.current, decided.current);
+                include(&mut decision.estimated.recommended, decided.recommended);
+                PoolDecision { capacity: sized(memory, pool), ..decided.part }
+            }
+        };
         decision.pools.insert(pool.pool.clone(), part);
     }
     // The model is held where every pool is; one pool's trouble does not speak for the others.
@@ -81,23 +96,38 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     decision
 }
 
+/// The latencies of the model are those of the pools that see them.
+fn include(model: &mut Latencies, pool: Latencies) {
+    model.ttft_seconds = model.ttft_seconds.or(pool.ttft_seconds);
+    model.itl_seconds = model.itl_seconds.or(pool.itl_seconds);
+}
+
+/// What the slow loop knows of the pool's replicas.
+fn sized(memory: &Memory, pool: &PoolPolicy) -> Option<CapacityTrace> {
+    memory.decision.as_ref()?.pools.get(&pool.pool)?.capacity
+}
+
 /// What all pools of a round have in common.
 #[derive(Clone, Copy)]
-struct Watch<'a> {
-    load: &'a LoadPolicy,
-    lengths: Lengths,
+pub(super) struct Watch<'a> {
+    pub load: &'a LoadPolicy,
+    pub lengths: Lengths,
     /// Whether the fleet was watched for long enough to be made smaller.
-    long_enough: bool,
-    now: Moment,
+    pub long_enough: bool,
+    pub now: Moment,
 }
 
 /// The count of one pool, or why it has none, with the share of the targets whose load is known.
-fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &ModelPolicy, watch: Watch<'_>) -> PoolDecision {
-    let Watch { load, lengths, long_enough, now } = watch;
+fn decide_pool(
+    memory: &Memory,
+    input: &ModelInput,
+    pool: &PoolPolicy,
+    policy: &ModelPolicy,
+    watch: Watch<'_>,
+    bands: &Thresholds,
+) -> PoolDecision {
+    let Watch { lengths, long_enough, now, .. } = watch;
     let counted = current_replicas(pool, memory, input);
-    let FastRule::Thresholds(bands) = load.rule else {
-        return PoolDecision { reason: Some(Reason::NotConverged), ..PoolDecision::default() };
-    };
     let seen = Seen::of(input, pool, bands.prefill_unit, lengths, counted);
     let (coverage, mut missing) = (seen.coverage(), seen.missing());
     let held = |reason, missing| PoolDecision { reason: Some(reason), coverage: Some(coverage), missing, ..PoolDecision::default() };
@@ -116,7 +146,7 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     };
     let recommended = super::standing(pool, memory, Some(current), now);
     let standing = recommended.unwrap_or(current);
-    let (band, loads) = (band_of(&bands, pool.role), seen.loads());
+    let (band, loads) = (band_of(bands, pool.role), seen.loads());
     let wish = wanted(&loads, band, current, standing);
     let moving = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, now));
     let context = Context {
@@ -133,8 +163,6 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     };
     let bounded = bound::bound(Wish { supported: wish, cautious: wish }, &context);
     PoolDecision {
-        reason: None,
-        queueing: None,
         load: seen.trace(band, current, standing),
         missing,
         proposed: BTreeMap::from([(Proposer::Threshold, wish)]),
@@ -142,11 +170,12 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
         steps: bounded.steps,
         limits_active: bounded.limits,
         coverage: Some(coverage),
+        ..PoolDecision::default()
     }
 }
 
 /// Why the pool must not shrink, if so. Loads of the moment know nothing of replicas that are gone.
-fn keep(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -> Option<StepReason> {
+pub(super) fn keep(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -> Option<StepReason> {
     let growth = memory.growth.get(&pool.pool)?;
     growth.rollout(now).or_else(|| growth.is_short(policy.hold_for, now).then_some(StepReason::ReplicasMissing))
 }

@@ -28,8 +28,8 @@ const FULL: f64 = 1.0;
 /// Mean lengths of requests, as far as a window tells them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lengths {
-    input: Option<Tokens>,
-    output: Option<Tokens>,
+    pub input: Option<Tokens>,
+    pub output: Option<Tokens>,
 }
 
 impl Lengths {

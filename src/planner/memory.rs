@@ -12,8 +12,8 @@ use super::learn::{Learned, Update};
 use super::model::queueing::Objective;
 use super::observe::Window;
 use super::plan::{
-    EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction, Proposer, Published,
-    QueueingTrace, Reason, SloSource, Step, Warning,
+    CapacityTrace, EnvelopeTrace, Estimates, LatencyRatios, LatencyTrace, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction,
+    Proposer, Published, QueueingTrace, Reason, SloSource, Step, Warning,
 };
 use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
@@ -138,6 +138,12 @@ pub struct PoolDecision {
     /// How full its replicas are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadTrace>,
+    /// What the next request would see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyTrace>,
+    /// What one replica serves within the objectives, for a forecast.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityTrace>,
     /// What was missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,

@@ -12,6 +12,7 @@ pub mod bound;
 pub mod budget;
 mod fast;
 pub mod input;
+mod latency;
 pub mod learn;
 pub mod lint;
 mod load;
@@ -28,6 +29,7 @@ mod recent;
 pub mod reconcile;
 mod render;
 mod sample;
+mod sizing;
 mod slow;
 pub mod startup;
 mod sum;
@@ -52,6 +54,9 @@ use crate::units::{Moment, PoolId, Replicas};
 pub fn plan(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
     let round = begin_round(&mut memory, input, policy, now);
     let before = planned_counts(&memory);
+    if let Some(settings) = &policy.regression {
+        watching::look(&mut memory, input, policy, settings, now);
+    }
     let mut decided = slow::look(&mut memory, input, policy, now, &round);
     if let Some(load) = &policy.load
         && fast::look(&mut memory, input, policy, load, &round, now)
@@ -136,6 +141,8 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             slow_loop: LoopDecision::Wait,
             fast_loop: LoopDecision::Wait,
             load: last.and_then(|last| last.load.clone()),
+            latency: last.and_then(|last| last.latency.clone()),
+            capacity: last.and_then(|last| last.capacity),
             queueing: last.and_then(|last| last.queueing.clone()),
             missing: last.map(|last| last.missing.clone()).unwrap_or_default(),
             startup: last.and_then(|last| last.startup),
@@ -171,6 +178,14 @@ pub fn current_replicas(pool: &PoolPolicy, memory: &Memory, input: &ModelInput) 
             .or_else(|| listed(&SourceId::Pool(pool.pool.clone()), pool, input))
             .or_else(|| listed(&SourceId::Traffic, pool, input)),
     }
+}
+
+/// Targets of the pool, else of the traffic source, save those that answer and do not know the model.
+fn listed_targets(pool: &PoolPolicy, input: &ModelInput) -> usize {
+    let source = |id: &SourceId| input.sources.iter().find(|source| source.source == *id);
+    let source = source(&SourceId::Pool(pool.pool.clone())).or_else(|| source(&SourceId::Traffic));
+    let knows = |reading: &&input::TargetReading| !matches!(&reading.reading, input::Reading::Sample(sample) if sample.is_empty());
+    source.map_or(0, |source| source.targets.iter().filter(knows).count())
 }
 
 /// Replicas behind the targets of a source, without those that answer and do not know the model, and without routers.

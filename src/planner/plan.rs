@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::trace::{LoadInputs, LoadTrace, QueueingTrace};
+pub use super::trace::{CapacityTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
 use super::predict::Method;
@@ -121,7 +121,8 @@ closed_set! {
         EnvelopeQueue = "envelope_queue", "Prefill replicas that fit the observed wait into what the TTFT objective leaves beside service.";
         EnvelopeDecode = "envelope_decode", "Generated tokens a second over the best throughput whose ITL fits the objective.";
         Queueing = "queueing", "The queueing model.";
-        Load = "load", "The load regression.";
+        Regression = "regression", "The forecast traffic over what one replica serves, by the cost of iterations that was learned.";
+        Load = "load", "The latencies that the next request would see, by that cost and the loads of the moment.";
         Threshold = "threshold", "Thresholds on load signals.";
         Auto = "auto", "The combined model of preset auto.";
     }
@@ -191,6 +192,9 @@ closed_set! {
         OutputLengths = "output_lengths", "The mean length of answers: no request of the window recorded it.";
         Ttft = "ttft", "The time to the first token: no request of the window recorded it, or it is not plausible.";
         Itl = "itl", "The time between tokens: no request of the window recorded it.";
+        KvCapacity = "kv_capacity", "Tokens that the KV memory of a replica holds: the server does not export it; write max_kv_tokens under capabilities of the pool.";
+        Running = "running", "The number of requests that run: the server exports no such gauge.";
+        BatchedTokens = "max_num_batched_tokens", "Most tokens of a step, without which no TTFT can be told: the server does not export it; write it under capabilities of the pool.";
         WorkerCount = "worker_count", "The number of replicas: no page lists those of this role; give the pool targets, or another replicas_from.";
     }
 }
@@ -206,6 +210,19 @@ closed_set! {
         QueuedTokens = "queued_tokens", "queued_prompt_tokens";
         WaitingContexts = "waiting_contexts", "waiting * input_tokens / context_length";
         WaitingTokens = "waiting_tokens", "waiting * input_tokens";
+    }
+}
+
+closed_set! {
+    /// What the latencies expected of the next request ask for.
+    LatencyCause {
+        ScaleUp = "scale_up", "An objective would be missed, or the slow loop wants more.";
+        ScaleDown = "scale_down", "The rest could carry the load.";
+        NoChange = "no_change", "Nothing asks for a change.";
+        RefusedConsolidation = "scale_down_refused_consolidation", "The objectives are met, and would not be with one replica less.";
+        CappedByThroughput = "scale_down_capped_by_throughput", "The rest could carry the load, but the slow loop wants more.";
+        Unbalanced = "unbalanced", "Single replicas would miss an objective that all would meet if the load were spread evenly: look at the routing.";
+        InsufficientData = "insufficient_data", "The cost of an iteration, or the load, is not known.";
     }
 }
 
@@ -472,6 +489,12 @@ pub struct PoolPlan {
     /// How full its replicas are, where the fast loop looks at that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadTrace>,
+    /// What the next request would see, where the fast loop looks at that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyTrace>,
+    /// What one replica serves within the objectives, where a forecast is sized for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<CapacityTrace>,
     /// What the decision was missing for this pool, also where it was made without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,

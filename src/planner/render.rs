@@ -146,6 +146,8 @@ fn render_pool(
         slow_loop,
         fast_loop,
         load: part.load,
+        latency: part.latency,
+        capacity: part.capacity,
         queueing: part.queueing,
         missing: part.missing,
         startup: growth.startup().map(Into::into),

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
+use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Preset, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, Warning};
-use super::propose::{self, Facts, Propose};
-use super::{bound, current_replicas, load, predict, recent, reconcile, variants};
-use crate::units::{Moment, Role};
+use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, Warning};
+use super::propose::{self, Facts, Propose, Wish};
+use super::{bound, current_replicas, load, predict, recent, reconcile, sizing, variants};
+use crate::units::{Moment, Replicas, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
 pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment, round: &Round) -> Option<Reason> {
@@ -136,12 +136,14 @@ fn decide(
     if window.least_coverage().get() < COVERAGE_TO_RAISE {
         return held(Reason::CoverageLow);
     }
-    // An idle window says nothing of latencies, so nothing is decided from one, whatever is forecast.
+    // An idle window says nothing of latencies: who decides by those decides nothing, whatever is forecast.
+    let sized_by_forecast = policy.regression.is_some();
     let idle = !window.observation.requests.is_some_and(|requests| requests.get() > 0.0) || window.cautious.get() <= 0.0;
-    let Some(prediction) = prediction.filter(|_| !idle) else {
+    let Some(prediction) = prediction.filter(|_| sized_by_forecast || !idle) else {
         let idle_for = memory.idle_since.map(|since| now.monotonic.saturating_sub(since));
-        if matches!(policy.capacity, CapacityModel::Queueing(_)) && idle_for.is_some_and(|span| span >= IDLE_AFTER) {
-            return variants::idle(memory, input, policy, window, whole, now);
+        let minds_idleness = sized_by_forecast || matches!(policy.capacity, CapacityModel::Queueing(_));
+        if minds_idleness && idle_for.is_some_and(|span| span >= IDLE_AFTER) {
+            return rest(memory, input, policy, window, whole, now);
         }
         let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
         let reason = if window.finished > 0.0 && !window.instrumented { Reason::SlaMetricsDisabled } else { Reason::NoRequests };
@@ -149,15 +151,50 @@ fn decide(
         let lacks = load::lengths_missing(&window.observation).into_iter().filter(|_| served);
         return lacking(held(reason), policy, lacks);
     };
+    if sized_by_forecast && policy.load.is_none_or(|load| load.floor) {
+        return sizing::decide(memory, input, policy, (window, prediction), whole, now);
+    }
     match &policy.capacity {
-        CapacityModel::Envelope(envelope) => decide_by_envelope(memory, input, policy, envelope, (window, prediction), whole, now),
+        CapacityModel::Envelope(envelope) if policy.preset == Preset::Infera => {
+            decide_by_envelope(memory, input, policy, envelope, (window, prediction), whole, now)
+        }
         CapacityModel::Queueing(queueing) => variants::decide(memory, input, policy, queueing, (window, prediction), whole, now),
-        CapacityModel::Iterations | CapacityModel::Unknown => {
+        CapacityModel::Envelope(_) | CapacityModel::Iterations | CapacityModel::Unknown => {
             let mut observed = held(Reason::None);
             observed.prediction = Some(prediction);
             observed
         }
     }
+}
+
+/// Decides where nothing was asked for and nobody works: what nobody needs may go, down to the minimum, whatever is known of it.
+fn rest(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool, now: Moment) -> Decision {
+    let mut decision = Decision::held(Reason::None, Some(window));
+    for pool in &policy.pools {
+        let observed = current_replicas(pool, memory, input);
+        let context = bound::Context {
+            observed,
+            recommended: super::standing(pool, memory, observed, now),
+            previous_wish: None,
+            coverage: window.least_coverage(),
+            complete_window_seen: memory.complete_window_seen || whole,
+            keep: memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now)),
+            growth: policy.growth,
+            while_moving: None,
+            step_down: policy.step_down.filter(|_| policy.load.is_none()),
+            limits: pool.limits,
+        };
+        let none = Wish { supported: Replicas(0), cautious: Replicas(0) };
+        let bounded = bound::bound(none, &context);
+        let who =
+            if matches!(policy.capacity, CapacityModel::Queueing(_)) { Proposer::Queueing } else { sizing::proposer(policy, pool.role) };
+        let part = decision.pools.entry(pool.pool.clone()).or_default();
+        part.proposed = [(who, none.supported)].into();
+        part.unbounded = Some(none.supported);
+        part.steps = bounded.steps;
+        part.limits_active = bounded.limits;
+    }
+    decision
 }
 
 /// Preset infera's decision.
@@ -268,9 +305,13 @@ fn decide_pool(decision: &mut Decision, proposal: &propose::Proposal, pool: &Poo
 
 /// Puts a decision into memory and moves the window on.
 fn conclude(memory: &mut Memory, policy: &ModelPolicy, now: Moment, decision: Decision, next: Next) {
-    for (pool, part) in &decision.pools {
-        if let Some(planned) = part.planned() {
-            memory.pools.entry(pool.clone()).or_default().decided(planned);
+    if policy.load.is_some() {
+        sizing::set_floors(memory, &decision);
+    } else {
+        for (pool, part) in &decision.pools {
+            if let Some(planned) = part.planned() {
+                memory.pools.entry(pool.clone()).or_default().decided(planned);
+            }
         }
     }
     memory.decision = Some(decision);

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::learn::Update;
 use super::learn::interval::CapacityInterval;
+use super::model::iteration::Costs;
 use super::model::queueing::{Lengths, Objective, Parameters, SloMultiplier};
-use super::plan::LoadRule;
-use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, TargetId, Tokens};
+use super::plan::{Latencies, LatencyCause, LoadRule};
+use super::propose::load::Load;
+use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, Seconds, TargetId, Tokens};
 
 /// The numbers that a load comes from, as the page has them. What the rule does not use, or nobody knows, is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +81,58 @@ pub struct LoadTrace {
     pub described: u32,
     /// Targets.
     pub known: u32,
+}
+
+/// What the next request would see at the replicas of a pool, so that a person can redo the rule. Formulas: `planner/propose/load.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyTrace {
+    /// What came of it.
+    pub cause: LatencyCause,
+    /// The cost of an iteration; `None` while it is not known.
+    pub costs: Option<Costs>,
+    /// Windows of replicas that it was learned from.
+    pub samples: u32,
+    /// The longest of all replicas, if the recommended ones were there already.
+    pub estimated: Latencies,
+    /// Which replica that is, and what it holds.
+    pub slowest: Option<(TargetId, Load)>,
+    /// Mean prompt tokens of an iteration.
+    pub prefill_tokens: Option<Tokens>,
+    /// Replicas that carry the load.
+    pub current: Replicas,
+    /// Replicas that were recommended before this decision.
+    pub recommended: Replicas,
+    /// What the slow loop wants at least.
+    pub floor: Option<Replicas>,
+    /// Tokens of a step at most.
+    pub batched_tokens: Option<u32>,
+    /// Mean tokens of a prompt.
+    pub input_tokens: Option<Tokens>,
+    /// Mean KV tokens of a decoding request.
+    pub context_tokens: Option<Tokens>,
+    /// Share of the prompts that a cache held.
+    pub hit_rate: Option<Ratio>,
+    /// Tokens that a decoding step yields.
+    pub accept_length: Option<Ratio>,
+}
+
+/// What one replica serves within the objectives, for a forecast (`planner/sizing.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CapacityTrace {
+    /// Requests a second.
+    pub requests_per_second: RequestsPerSecond,
+    /// TTFT there; `None` for role decode.
+    pub ttft_seconds: Option<Seconds>,
+    /// ITL there; `None` for role prefill.
+    pub itl_seconds: Option<Seconds>,
+    /// Requests that are computed together; `None` where a profile says what is served.
+    pub batch: Option<u32>,
+    /// Whether the objectives are met there; else no count meets them.
+    pub eligible: bool,
+    /// Share of the prompts that a cache held.
+    pub hit_rate: Option<Ratio>,
+    /// Tokens that a decoding step yields.
+    pub accept_length: Option<Ratio>,
 }
 
 /// What the queueing model knows of the replicas of a pool, so that a person can redo the arithmetic. Formulas: `planner/model/queueing.rs`.

@@ -71,35 +71,6 @@ pub(super) fn teach(memory: &mut Memory, input: &ModelInput, policy: &ModelPolic
     }
 }
 
-/// Decides where nothing was asked for and nobody works: what nobody needs may go, down to the minimum, whatever is known of it.
-pub(super) fn idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool, now: Moment) -> Decision {
-    let mut decision = Decision::held(Reason::None, Some(window));
-    for pool in &policy.pools {
-        let observed = current_replicas(pool, memory, input);
-        let rollout = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
-        let context = bound::Context {
-            observed,
-            recommended: super::standing(pool, memory, observed, now),
-            previous_wish: None,
-            coverage: window.least_coverage(),
-            complete_window_seen: memory.complete_window_seen || whole,
-            keep: rollout,
-            growth: policy.growth,
-            while_moving: None,
-            step_down: policy.step_down,
-            limits: pool.limits,
-        };
-        let none = Wish { supported: Replicas(0), cautious: Replicas(0) };
-        let bounded = bound::bound(none, &context);
-        let part = decision.pools.entry(pool.pool.clone()).or_default();
-        part.proposed = BTreeMap::from([(Proposer::Queueing, none.supported)]);
-        part.unbounded = Some(none.supported);
-        part.steps = bounded.steps;
-        part.limits_active = bounded.limits;
-    }
-    decision
-}
-
 /// What is known of one pool at a decision.
 struct Known<'a> {
     pool: &'a PoolPolicy,

@@ -353,6 +353,9 @@ fn steps(pool: &PoolPlan) -> String {
     if let Some(load) = &pool.load {
         let _ = writeln!(html, "<p>{}</p>", Escaped(fullness(load)));
     }
+    for sentence in super::sla::sentences(pool) {
+        let _ = writeln!(html, "<p>{}</p>", Escaped(sentence));
+    }
     for sentence in lacks(pool) {
         let _ = writeln!(html, "<p class=\"held\">{}</p>", Escaped(sentence));
     }

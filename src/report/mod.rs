@@ -8,4 +8,5 @@ pub mod html;
 pub mod plans;
 pub mod plot;
 mod queueing;
+mod sla;
 pub mod text;

@@ -215,6 +215,8 @@ fn pool(pool: &PoolPlan) -> Value {
         "slow_loop": pool.slow_loop.as_str(),
         "fast_loop": pool.fast_loop.as_str(),
         "load": pool.load.as_ref().map(load),
+        "latency": pool.latency.as_ref().map(super::sla::latency),
+        "capacity": pool.capacity.as_ref().map(super::sla::capacity),
         "queueing": pool.queueing.as_ref().map(queueing),
         "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),
         "startup_seconds": pool.startup.map(|startup| startup.get()),

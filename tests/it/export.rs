@@ -118,6 +118,8 @@ pub mod fixture {
             coming_replicas: None,
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
+            latency: None,
+            capacity: None,
             queueing: None,
         }
     }

@@ -39,12 +39,14 @@
 use std::cmp::Ordering;
 use std::num::NonZeroU32;
 
+use serde::{Deserialize, Serialize};
+
 use crate::planner::model::capacity::trusted_hit_rate;
 use crate::planner::model::iteration::{Iteration, Work};
 use crate::units::{Ratio, Replicas, Requests, Role, Seconds, Tokens};
 
 /// What one replica holds at the moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Prompt tokens that wait.
     pub queued_prefill: Tokens,
