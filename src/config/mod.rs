@@ -17,6 +17,7 @@
 //! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
+//! | `dynamo` | what do the files of Dynamo's planner mean here |
 //! | `warnings` | what is allowed and yet probably not meant |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
@@ -25,6 +26,7 @@ mod access;
 mod check;
 mod config_map;
 mod custom;
+mod dynamo;
 mod effective;
 mod flags;
 mod layers;
@@ -54,6 +56,7 @@ use std::time::Duration;
 
 pub use access::AccessConfig;
 pub use config_map::Objectives;
+pub use dynamo::{no_profile, profile_files, profile_text, translate as from_dynamo};
 pub use flags::Flags;
 pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;

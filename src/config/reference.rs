@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::check;
+use super::dynamo;
 use super::layers;
 use super::schema::{ENTRY_KEYS, Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
 
@@ -50,6 +51,13 @@ const PROFILE: &str = "\
 Every series is complete, finite and positive, axes strictly increase, the surface is a full rectangle; a problem names the cell. Unknown keys are skipped, and a number may stand in quotes.
 ";
 
+const DYNAMO: &str = "\
+## Dynamo's planner configuration
+
+`inference-planner-exporter check --from-dynamo FILE` translates it, or a DynamoGraphDeploymentRequest that holds it under `spec.features.planner`. Fields are checked as Dynamo checks them; a misspelt one is refused. What the file does not say is written as `FILL_IN: ...`, which `check` refuses until somebody has written it: the model where it is null, GPUs of a replica where they are null, selectors, the largest count without a GPU budget.
+
+";
+
 /// The text of `README.md`.
 pub fn render() -> String {
     let mut page = INTRODUCTION.to_owned();
@@ -68,6 +76,9 @@ pub fn render() -> String {
     table(&mut page, ENTRY_KEYS);
     page.push('\n');
     page.push_str(PROFILE);
+    page.push('\n');
+    page.push_str(DYNAMO);
+    page.push_str(&dynamo::table());
     page.push_str("\n## Known names that this version does not support yet\n\n");
     for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::Later)) {
         let _ = writeln!(page, "- `{}`", key.path);

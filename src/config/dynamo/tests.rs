@@ -1,0 +1,1 @@
+//! Is every field of Dynamo's translated or explained, and every mistake told?
