@@ -18,7 +18,7 @@
 //! | [`exposition`] | How does a page become families and problems? Pure, fast, knows no engine | units |
 //! | [`planner`] | How many replicas does each pool need? The core. Pure | units |
 //! | [`engines`] | What does a server's page say in the planner's terms? One file a dialect. Pure | units, exposition, planner |
-//! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner |
+//! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner, simulator |
 //! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, exposition, engines, planner, config |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
 //! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape |

@@ -139,7 +139,7 @@ fn without_times(kept: &Kept) -> Kept {
 fn learned_for(config: &Config) -> Duration {
     let allowed = config.models.iter().filter_map(|model| match &model.policy.capacity {
         CapacityModel::Queueing(queueing) => Some(queueing.learned_for),
-        CapacityModel::Envelope(_) | CapacityModel::Unknown => None,
+        CapacityModel::Envelope(_) | CapacityModel::Iterations | CapacityModel::Unknown => None,
     });
     allowed.fold(LEARNED_FOR, Duration::max)
 }

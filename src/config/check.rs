@@ -301,6 +301,10 @@ fn read(kind: Kind, value: &Layered, layer: Layer) -> Result<Scalar, String> {
             let count = whole(number).filter(|count| (low..=high).contains(count));
             count.map(Scalar::Count).ok_or_else(refused)
         }
+        (Kind::Number(most), Layered::String(_, text)) if untyped => {
+            let number = text.trim().parse().ok().filter(|number| (0.0..=most).contains(number));
+            number.map(Scalar::Number).ok_or_else(refused)
+        }
         (Kind::Number(most), Layered::Num(_, number)) => {
             let number =
                 number.to_f64().or_else(|| number.to_i128().map(|whole| whole as f64)).filter(|number| (0.0..=most).contains(number));

@@ -6,7 +6,8 @@ use std::path::Path;
 use super::load_targets as load;
 use super::resolve::{ModelDraft, text};
 use super::{
-    AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, names, queueing, scalar,
+    AccessConfig, Config, DiscoveryConfig, ModelConfig, ModelSelector, PodChoice, SourceConfig, Way, custom, loops, names, predictor,
+    queueing, scalar,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{Capabilities, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
@@ -26,6 +27,8 @@ impl Yaml {
 pub(super) struct Origins<'a> {
     /// The file of its profile.
     pub profile: Option<&'a Path>,
+    /// The file of the trace that its predictor starts with.
+    pub trace: Option<&'a Path>,
     /// Whether its objectives are written for itself.
     pub slo_written: bool,
     /// The same of k.
@@ -35,7 +38,7 @@ pub(super) struct Origins<'a> {
 impl<'a> Origins<'a> {
     pub(super) fn of(draft: &'a ModelDraft) -> Self {
         let (slo_written, multiplier_written) = queueing::written(draft);
-        Self { profile: draft.profile.as_deref(), slo_written, multiplier_written }
+        Self { profile: draft.profile.as_deref(), trace: draft.trace().map(std::path::PathBuf::as_path), slo_written, multiplier_written }
     }
 }
 
@@ -78,6 +81,9 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, conf
     };
     yaml.line(1, format_args!("- name: {}", quoted(name)));
     yaml.line(2, format_args!("target_namespace: {}", quoted(&model.target_namespace)));
+    if policy.priority > 0 {
+        yaml.line(2, format_args!("priority: {}", policy.priority));
+    }
     yaml.line(2, format_args!("mode: {}", policy.mode.as_str()));
     yaml.line(2, format_args!("engine: {}", model.engine.as_ref().map_or("auto", Dialect::name)));
     if let Some(Dialect::Custom(dialect)) = &model.engine {
@@ -92,14 +98,24 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, conf
     }
     load::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
     queueing::lines(policy, origins.multiplier_written || !config_map).into_iter().for_each(|line| yaml.line(3, line));
+    let trace = origins.trace.map(|trace| quoted(&trace.to_string_lossy()));
+    predictor::lines(policy, trace).into_iter().for_each(|line| yaml.line(3, line));
     yaml.line(3, format_args!("adjustment_interval: {}", text(policy.interval)));
     yaml.line(3, format_args!("hold_for: {}", text(policy.hold_for)));
     yaml.line(3, format_args!("warm_up: {}", text(policy.warm_up)));
     if policy.preset == Preset::Infera {
         yaml.line(3, format_args!("correction: {}", policy.correction));
     }
-    let (GrowthRule::TimesObserved(growth) | GrowthRule::Confirm(growth)) = policy.growth;
-    yaml.line(3, format_args!("growth: {growth}"));
+    match policy.growth {
+        GrowthRule::TimesObserved(growth) | GrowthRule::Confirm(growth) => yaml.line(3, format_args!("growth: {growth}")),
+        GrowthRule::Within(most) => yaml.line(3, format_args!("max_throughput_scaling_replicas: {most}")),
+    }
+    loops::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
+    for (key, gpus) in [("min_gpu_budget", policy.gpus.min), ("max_gpu_budget", policy.gpus.max)] {
+        if let Some(gpus) = gpus {
+            yaml.line(3, format_args!("{key}: {gpus}"));
+        }
+    }
     if let Some(traffic) = model.sources.iter().find(|source| source.source == SourceId::Traffic) {
         yaml.line(2, "traffic:");
         render_targets(yaml, 3, traffic);
@@ -155,8 +171,14 @@ fn render_pool(yaml: &mut Yaml, pool: &PoolPolicy, source: Option<&SourceConfig>
     yaml.line(4, format_args!("targets_per_replica: {}", pool.targets_per_replica));
     if !pool.capabilities.is_unknown() {
         yaml.line(4, "capabilities:");
-        let Capabilities { context_length, max_kv_tokens, max_num_seqs } = pool.capabilities;
-        for (key, tokens) in [("context_length", context_length), ("max_kv_tokens", max_kv_tokens), ("max_num_seqs", max_num_seqs)] {
+        let Capabilities { context_length, max_kv_tokens, max_num_seqs, max_num_batched_tokens } = pool.capabilities;
+        let capabilities = [
+            ("context_length", context_length),
+            ("max_kv_tokens", max_kv_tokens),
+            ("max_num_seqs", max_num_seqs),
+            ("max_num_batched_tokens", max_num_batched_tokens),
+        ];
+        for (key, tokens) in capabilities {
             if let Some(tokens) = tokens {
                 yaml.line(5, format_args!("{key}: {tokens}"));
             }

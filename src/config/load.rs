@@ -15,6 +15,7 @@ use super::flags::Flags;
 use super::layers::{self, Merged};
 use super::overrides::{self, Pools};
 use super::pools::PoolDraft;
+use super::predictor::{self, Arrival};
 use super::problem::{self, Problem};
 use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
@@ -55,6 +56,7 @@ pub struct Draft {
 /// What the files say that a configuration names.
 struct Said {
     envelopes: BTreeMap<PathBuf, Envelope>,
+    traces: BTreeMap<PathBuf, Vec<Arrival>>,
     pins: BTreeMap<PoolId, Pin>,
     map: ConfigMap,
 }
@@ -128,14 +130,15 @@ pub fn read(inputs: Inputs) -> Draft {
             files.push(file.clone());
         }
     };
-    models.iter().filter_map(|model| model.profile.as_ref()).chain(&settings.overrides_file).for_each(|file| add(&mut files, file));
+    let named = models.iter().flat_map(|model| model.profile.iter().chain(model.trace()));
+    named.chain(&settings.overrides_file).for_each(|file| add(&mut files, file));
     let watched = files.len();
     models.iter().flat_map(|model| &model.needed).for_each(|needed| add(&mut files, &needed.path));
     Draft { source: path, values, settings, models, files, watched, problems }
 }
 
 impl Draft {
-    /// The files that the configuration names and the caller is to read, profiles first, then the overrides, then what requests need:
+    /// The files that the configuration names and the caller is to read, profiles and traces first, then the overrides, then what requests need:
     /// relative paths already start at the folder of the configuration file.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
@@ -158,7 +161,8 @@ impl Draft {
     /// text or why it cannot be read; for a folder that cannot be listed, why not. A path that it does not hold is a file that does not exist: a problem for a profile, for
     /// credentials and for the ConfigMap's `default`, no pins for the overrides, a note for a list of targets.
     pub fn finish(mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> Result<Loaded, Vec<Problem>> {
-        let said = Said { envelopes: self.profiles(files), pins: self.overrides(files), map: self.config_map(files) };
+        let (envelopes, traces) = (self.profiles(files), self.traces(files));
+        let said = Said { envelopes, traces, pins: self.overrides(files), map: self.config_map(files) };
         let config = self.config(&said);
         // What requests need is followed where they are made.
         let mut sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
@@ -234,6 +238,24 @@ impl Draft {
         envelopes
     }
 
+    fn traces(&mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> BTreeMap<PathBuf, Vec<Arrival>> {
+        let mut traces = BTreeMap::new();
+        for model in &self.models {
+            let Some(path) = model.trace() else { continue };
+            let key = format!("{}.planner.warmup_trace", model.key);
+            match files.get(path) {
+                None => self.values.problem(&key, format!("{} does not exist", path.display())),
+                Some(Err(error)) => self.values.problem(&key, format!("{} cannot be read: {error}", path.display())),
+                Some(Ok(_)) if traces.contains_key(path) => {}
+                Some(Ok(text)) => {
+                    let arrivals = predictor::arrivals(path, text).map_err(|problems| self.problems.extend(problems));
+                    traces.insert(path.clone(), arrivals.unwrap_or_default());
+                }
+            }
+        }
+        traces
+    }
+
     fn overrides(&mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> BTreeMap<PoolId, Pin> {
         let Some(path) = &self.settings.overrides_file else { return BTreeMap::new() };
         let text = match files.get(path) {
@@ -294,7 +316,11 @@ impl Draft {
         let preset = draft.preset?;
         let capacity = match preset {
             Preset::Infera => CapacityModel::Envelope(Box::new(said.envelopes.get(draft.profile.as_ref()?)?.clone())),
-            Preset::Dynamo => CapacityModel::Unknown,
+            Preset::Dynamo => match (&draft.sla, &draft.profile) {
+                (None, _) => CapacityModel::Unknown,
+                (Some(_), Some(path)) => CapacityModel::Envelope(Box::new(said.envelopes.get(path)?.clone())),
+                (Some(_), None) => CapacityModel::Iterations,
+            },
             Preset::Wva => CapacityModel::Queueing(draft.queueing.as_ref()?.policy()?),
         };
         let selector = draft.selector.clone()?;
@@ -314,11 +340,18 @@ impl Draft {
             capacity,
             load: match preset {
                 Preset::Infera | Preset::Wva => None,
+                Preset::Dynamo if draft.sla.as_ref().is_some_and(|sla| sla.rule.is_none()) => None,
                 Preset::Dynamo => Some(draft.load?),
             },
+            regression: draft.sla.as_ref().map(|sla| sla.regression),
             warm_up: draft.warm_up?,
+            predictor: Some(draft.predictor.as_ref()?.policy(&said.traces)?),
             correction: draft.correction,
             growth: draft.growth?,
+            step_down: draft.step_down,
+            transition_timeout: draft.transition_timeout,
+            gpus: draft.gpus,
+            priority: draft.priority,
             traffic_change: match preset {
                 Preset::Infera => ChangeRule::SkipWindow,
                 Preset::Dynamo | Preset::Wva => ChangeRule::Tolerate,
@@ -347,7 +380,9 @@ impl Draft {
         let envelopes = said.envelopes.values().map(|envelope| serde_json::to_string(envelope.document()).unwrap_or_default());
         let pins = said.pins.iter().map(|(pool, pin)| format!("{pool:?} {pin:?}"));
         let entries = said.map.texts.iter().map(|(name, text)| format!("{name:?} {text}"));
-        for part in std::iter::once(effective.clone()).chain(envelopes).chain(pins).chain(entries) {
+        let traces = config.models.iter().filter_map(|model| model.policy.predictor.as_ref());
+        let traces = traces.filter(|predictor| !predictor.history.is_empty()).map(|predictor| format!("{:?}", predictor.history));
+        for part in std::iter::once(effective.clone()).chain(envelopes).chain(pins).chain(entries).chain(traces) {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part.as_bytes());
         }
@@ -362,7 +397,7 @@ fn pool(draft: &PoolDraft, capacity: &CapacityModel, pins: &BTreeMap<PoolId, Pin
     let measured = match capacity {
         CapacityModel::Envelope(envelope) if role == Role::Prefill => envelope.prefill_gpus(),
         CapacityModel::Envelope(envelope) => envelope.decode_gpus(),
-        CapacityModel::Queueing(_) | CapacityModel::Unknown => NonZeroU32::MIN,
+        CapacityModel::Queueing(_) | CapacityModel::Iterations | CapacityModel::Unknown => NonZeroU32::MIN,
     };
     let name = draft.pool.clone()?;
     Some(PoolPolicy {

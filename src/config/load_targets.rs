@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::check::Values;
+use super::loops::SlaDraft;
 use super::resolve::text;
-use crate::planner::input::{LoadPolicy, ModelPolicy, Preset, QueueUnit};
+use crate::planner::input::{FastRule, LoadPolicy, ModelPolicy, Preset, QueueUnit};
 use crate::planner::propose::threshold::{Bounds, Target};
 use crate::units::Role;
 
@@ -21,6 +22,7 @@ pub(super) fn read(
     preset: Option<Preset>,
     roles: &[Role],
     scrape_interval: Option<Duration>,
+    sla: Option<&SlaDraft>,
 ) -> Option<LoadPolicy> {
     let at = |name: &str| format!("{key}.planner.{name}");
     if preset != Some(Preset::Dynamo) {
@@ -37,9 +39,17 @@ pub(super) fn read(
         values.problem(&at(INTERVAL), format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));
     }
     let target = values.text(&at("target"));
+    let throughput = sla.is_some_and(|sla| sla.throughput);
+    let rule = sla.and_then(|sla| sla.rule);
     let own = target.as_deref() == Some("load");
     if !own {
         refuse(values, PREFILL.into_iter().chain(DECODE).map(at), "belongs to target load; write target: load, or leave it out");
+    }
+    if sla.is_some() {
+        if rule.is_none() {
+            refuse(values, [at(INTERVAL)].into_iter(), "belongs to the fast loop; leave it out, or write load_scaling: true");
+        }
+        return Some(LoadPolicy { interval: interval?, rule: rule?, floor: throughput });
     }
     let target = match target.as_deref() {
         Some("load") => {
@@ -98,15 +108,16 @@ fn bounds(values: &mut Values, key: &str, names: [&str; 2], needed: bool, unit: 
 pub(super) fn lines(policy: &ModelPolicy) -> Vec<String> {
     let Some(load) = &policy.load else { return Vec::new() };
     let mut lines = vec![format!("{INTERVAL}: {}", text(load.interval))];
+    let FastRule::Thresholds(bands) = load.rule else { return lines };
     match [Target::Throughput, Target::Latency].into_iter().find(|target| target.policy(load.interval) == *load) {
         Some(Target::Latency) => lines.push("target: latency".to_owned()),
         Some(_) => lines.push("target: throughput".to_owned()),
         None => {
             lines.push("target: load".to_owned());
             let has = |prefill: bool| policy.pools.iter().any(|pool| (pool.role == Role::Prefill) == prefill);
-            let rows = [(has(true), PREFILL, load.prefill, 1.0), (has(false), DECODE, load.decode, 100.0)];
+            let rows = [(has(true), PREFILL, bands.prefill, 1.0), (has(false), DECODE, bands.decode, 100.0)];
             for (_, names, band, unit) in rows.into_iter().filter(|(used, ..)| *used) {
-                debug_assert!(load.prefill_unit == QueueUnit::Tokens);
+                debug_assert!(bands.prefill_unit == QueueUnit::Tokens);
                 lines.push(format!("{}: {}", names[0], (band.up.at * unit).round()));
                 lines.push(format!("{}: {}", names[1], (band.down.at * unit).round()));
             }

@@ -18,6 +18,8 @@
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
 //! | `dynamo` | what do the files of Dynamo's planner mean here |
+//! | `loops` | which loops does preset dynamo run, and how far may they go |
+//! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
@@ -32,9 +34,11 @@ mod flags;
 mod layers;
 mod load;
 mod load_targets;
+mod loops;
 mod names;
 mod overrides;
 mod pools;
+mod predictor;
 mod preset;
 mod problem;
 pub mod profile;

@@ -90,6 +90,7 @@ pub(super) fn read(
         capabilities: Capabilities {
             context_length: values.count(&at("capabilities.context_length")).and_then(non_zero),
             max_num_seqs: values.count(&at("capabilities.max_num_seqs")).and_then(non_zero),
+            max_num_batched_tokens: values.count(&at("capabilities.max_num_batched_tokens")).and_then(non_zero),
             max_kv_tokens: values.count(&at("capabilities.max_kv_tokens")).and_then(non_zero),
         },
     }

@@ -36,20 +36,9 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
             let message = if by_flags { "required by preset infera" } else { "required by preset infera: the path of a profile.json" };
             values.problem(&profile_at, message);
         }
-        Some(Preset::Dynamo) if has_profile => {
-            values.problem(
-                &profile_at,
-                "preset dynamo plans by load and does not read a profile so far; leave it out, or write preset: infera",
-            );
-        }
         Some(Preset::Wva) if has_profile => {
             values
                 .problem(&profile_at, "preset wva learns what replicas can do and reads no profile; leave it out, or write preset: infera");
-        }
-        Some(Preset::Dynamo) if objective => {
-            let message = "targets throughput, latency and load know no objective; leave slo out (target sla is not supported yet)";
-            let written = ["ttft", "itl"].map(|name| format!("{key}.slo.{name}")).into_iter().find(|at| values.is_written(at));
-            values.problem(&written.unwrap_or_else(|| format!("{key}.slo")), message);
         }
         _ => {}
     }

@@ -9,19 +9,24 @@ use std::time::Duration;
 use super::access::Needed;
 use super::check::Values;
 use super::layers::Layer;
+use super::loops::SlaDraft;
 use super::pools::PoolDraft;
+use super::predictor::PredictorDraft;
 use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
-    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, names, pools, preset, queueing, scalar, schema,
+    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset, queueing,
+    scalar, schema,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::planner::input::{GpuBand, GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
 use crate::units::{ModelId, Positive, Role, Seconds, TargetId};
 
 /// Default of `adjustment_interval`, and with preset wva.
 const INTERVAL: Duration = Duration::from_secs(180);
 const SHORT_INTERVAL: Duration = Duration::from_secs(30);
+/// Default of `growth`.
+const GROWTH: u32 = 4;
 /// Shortest default of `hold_for`: ten minutes bridge a restart of the targets.
 const SHORTEST_HOLD: Duration = Duration::from_secs(600);
 /// A recommendation must outlive this many decisions, so that one missed window never drops it.
@@ -49,12 +54,19 @@ pub(super) struct ModelDraft {
     pub profile: Option<PathBuf>,
     pub load: Option<LoadPolicy>,
     pub queueing: Option<QueueingDraft>,
+    pub predictor: Option<PredictorDraft>,
     pub slo: Option<Slo>,
     pub interval: Option<Duration>,
     pub hold_for: Option<Duration>,
     pub warm_up: Option<Duration>,
     pub correction: bool,
     pub growth: Option<GrowthRule>,
+    /// With target sla.
+    pub sla: Option<SlaDraft>,
+    pub step_down: Option<NonZeroU32>,
+    pub transition_timeout: Option<Duration>,
+    pub gpus: GpuBand,
+    pub priority: u32,
     pub sources: Vec<SourceConfig>,
     pub pools: Vec<PoolDraft>,
     /// The files that its targets need.
@@ -179,6 +191,11 @@ fn targets_agree(values: &mut Values, drafts: &[ModelDraft]) {
 }
 
 impl ModelDraft {
+    /// The file of the trace that its predictor starts with.
+    pub fn trace(&self) -> Option<&PathBuf> {
+        self.predictor.as_ref()?.trace.as_ref()
+    }
+
     /// The section of a source's targets.
     fn key_of(&self, source: &SourceId) -> String {
         let holder = match source {
@@ -225,8 +242,15 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     if let Some(preset) = preset {
         preset::pools_fit(values, key, preset, any, &pools);
     }
+    let by_sla = loops::is_sla(values, key, preset);
+    let sla = loops::sla(values, key, by_sla);
+    if preset == Some(Preset::Dynamo) && !by_sla && profile.is_some() {
+        let message = "targets throughput, latency and load read no profile; leave it out, write target: sla, or preset: infera";
+        values.problem(&at("planner.profile"), message);
+    }
+    let moves = loops::moves(values, key, preset);
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
-    let load = load_targets::read(values, key, preset, &roles, scrape_interval);
+    let load = load_targets::read(values, key, preset, &roles, scrape_interval, sla.as_ref());
     load_targets::outlived(values, key, load, hold_for);
     replicas_are_counted(values, key, engine.as_ref(), &pools);
     if let (Some(Dialect::Custom(dialect)), Some(preset)) = (&engine, preset) {
@@ -243,19 +267,37 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         profile,
         load,
         queueing: queueing::read(values, key, preset),
+        predictor: predictor::read(values, key, folder, predictor::usual(preset, by_sla), interval),
         slo,
         interval,
         hold_for,
         warm_up: values.span(&at("planner.warm_up")),
         correction: values.switch(&at("planner.correction")).unwrap_or_default(),
-        growth: values.count(&at("planner.growth")).and_then(non_zero).map(match preset {
-            Some(Preset::Wva) => GrowthRule::Confirm,
-            _ => GrowthRule::TimesObserved,
-        }),
+        growth: growth(values, &at("planner.growth"), preset, moves.map(|(most, ..)| most)),
+        step_down: moves.map(|(_, step, _)| step),
+        transition_timeout: moves.and_then(|(.., timeout)| timeout),
+        gpus: GpuBand { min: budget(values, &at("planner.min_gpu_budget")), max: budget(values, &at("planner.max_gpu_budget")) },
+        priority: values.count(&at("priority")).and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
+        sla,
         sources,
         pools,
         needed,
     }
+}
+
+/// How far one decision may grow a pool: preset dynamo counts replicas, the others multiply.
+fn growth(values: &mut Values, at: &str, preset: Option<Preset>, most: Option<NonZeroU32>) -> Option<GrowthRule> {
+    let times = values.count(at).and_then(non_zero).or(NonZeroU32::new(GROWTH))?;
+    Some(match (preset, most) {
+        (Some(Preset::Dynamo), most) => GrowthRule::Within(most?),
+        (Some(Preset::Wva), _) => GrowthRule::Confirm(times),
+        _ => GrowthRule::TimesObserved(times),
+    })
+}
+
+/// GPUs; `None` where none are written.
+pub(super) fn budget(values: &mut Values, at: &str) -> Option<u32> {
+    u32::try_from(values.count(at)?).ok()
 }
 
 fn replicas_are_counted(values: &mut Values, key: &str, engine: Option<&Dialect>, pools: &[PoolDraft]) {

@@ -4,7 +4,7 @@ use super::check::Values;
 use super::problem::Problem;
 use super::resolve::{self, ModelDraft};
 use super::{Config, ModelConfig, scalar};
-use crate::planner::input::{CapacityModel, ModelPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
+use crate::planner::input::{CapacityModel, FastRule, ModelPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
 use crate::planner::model::envelope::Envelope;
 use crate::units::{Ratio, Role, Seconds, Tokens};
 
@@ -70,7 +70,8 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
 
 /// Prefill pools whose waiting prompts cannot be held against a context length.
 fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
-    let counts_lengths = policy.load.is_some_and(|load| load.prefill_unit == QueueUnit::ContextLengths);
+    let counts_lengths =
+        policy.load.is_some_and(|load| matches!(load.rule, FastRule::Thresholds(bands) if bands.prefill_unit == QueueUnit::ContextLengths));
     let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
     policy.pools.iter().filter(blind)
 }

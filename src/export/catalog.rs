@@ -6,6 +6,7 @@
 use crate::planner::input::{FailureKind, Mode, Preset, Statistic};
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Proposer, Reason, SloSource};
+use crate::planner::predict::Method;
 use crate::units::Role;
 
 /// What every family of ours starts with; those of [`Level::Process`] keep the names that all exporters share.
@@ -192,6 +193,8 @@ const PHASE: Label = Label {
     name: "phase",
     values: Values::Closed(|| vec![("prompt", "Up to the first token: TTFT."), ("generation", "After the first token: ITL.")]),
 };
+const PREDICTOR: Label =
+    Label { name: "predictor", values: Values::Closed(|| Method::ALL.iter().map(|method| (method.name(), method.meaning())).collect()) };
 const AT: Label = Label {
     name: "at",
     values: Values::Closed(|| vec![("current", "At the observed count."), ("recommended", "At the recommended count.")]),
@@ -361,6 +364,7 @@ families! {
     PREDICTED_REQUESTS_PER_SECOND = Gauge "predicted_requests_per_second" Model [] "Requests a second expected in the next window.";
     PREDICTED_MEAN_INPUT_TOKENS = Gauge "predicted_mean_input_tokens" Model [] "Mean prompt length expected in the next window.";
     PREDICTED_MEAN_OUTPUT_TOKENS = Gauge "predicted_mean_output_tokens" Model [] "Mean generated length expected in the next window.";
+    PREDICTOR_ERROR_RATIO = Gauge "predictor_error_ratio" Model [PREDICTOR] "Mean distance of recent forecasts of requests from what came, over what came, for each predictor that runs.";
     WINDOW_COVERAGE_RATIO = Gauge "window_coverage_ratio" Pool [] "Share of the known replicas that the last window describes.";
     REPLICA_CAPACITY = Gauge "replica_capacity_requests_per_second" Pool [PROPOSER, BOUND] "Requests a second that one replica serves within the objectives. Absent where no rate meets them.";
     QUEUEING_ALPHA = Gauge "queueing_alpha_seconds" Pool [] "Learned fixed cost of an iteration.";

@@ -97,6 +97,9 @@ impl Samples {
         self.estimate([name, namespace, "current"], plan.estimated.current);
         self.estimate([name, namespace, "recommended"], plan.estimated.recommended);
         self.observation(labels, plan);
+        for (method, error) in &plan.predictor_errors {
+            self.put(&catalog::PREDICTOR_ERROR_RATIO, &[name, namespace, method.name()], error.get());
+        }
         if let Some(next) = &plan.prediction {
             self.put(&catalog::PREDICTED_REQUESTS_PER_SECOND, &labels, next.requests_per_second.get());
             self.put(&catalog::PREDICTED_MEAN_INPUT_TOKENS, &labels, next.input_tokens.get());

@@ -1,17 +1,21 @@
 //! How much of the wish may be acted on now? Ordered stages, each leaving a step.
 //!
-//! 1. Growth: one decision multiplies the observed count by a bounded factor. A later window can continue the move if the signal persists, so
-//!    one wild window cannot buy a fleet. The last recommendation is never above this bound: lost replicas must not lower it.
+//! 1. Growth: one decision multiplies the observed count by a bounded factor, or adds a bounded number. A later window can continue the move if
+//!    the signal persists, so one wild window cannot buy a fleet. The last recommendation is never above this bound: lost replicas must not
+//!    lower it. While the replicas of an earlier increase arrive, the fast loop adds none on top.
 //! 2. Hold-down: a decrease needs a window that describes the fleet. With coverage below 0.9 the last recommendation stands. From there on it may
 //!    fall to what is needed if every silent target carries its last or the average load. A process whose first window is short does not shrink,
 //!    nor does a pool of which many replicas have just started.
-//! 3. Limits: the configured minimum and maximum, last, because only what the operator wrote may override caution.
+//! 3. Step: one decision takes away so many replicas at most.
+//! 4. Limits: the configured minimum and maximum, last, because only what the operator wrote may override caution.
 //!
 //! | observed 2, last 5, coverage 0.8 | wish 20 | wish 3 |
 //! |---|---|---|
 //! | growth (x4) | 8 | 3 |
 //! | hold-down | 8 | 5 |
 //! | limits 1..6 | 6 | 5 |
+
+use std::num::NonZeroU32;
 
 use super::input::{GrowthRule, Limits};
 use super::observe::COVERAGE_TO_LOWER;
@@ -40,6 +44,10 @@ pub struct Context {
     pub keep: Option<StepReason>,
     /// How far one decision may grow the pool.
     pub growth: GrowthRule,
+    /// While replicas of an earlier increase arrive: how far the pool may grow all the same.
+    pub while_moving: Option<Replicas>,
+    /// Replicas that one decision may take away; `None` for all.
+    pub step_down: Option<NonZeroU32>,
     /// The configured limits.
     pub limits: Limits,
 }
@@ -61,14 +69,26 @@ pub fn bound(wish: Wish, context: &Context) -> Bounded {
 
     let cap = growth_cap(context);
     let (capped, limit) = match context.growth {
-        GrowthRule::TimesObserved(_) => (StepReason::GrowthCapped, Limit::Growth),
+        GrowthRule::TimesObserved(_) | GrowthRule::Within(_) => (StepReason::GrowthCapped, Limit::Growth),
         GrowthRule::Confirm(_) => (StepReason::NotConfirmed, Limit::Confirm),
     };
-    let (after, reason) = if wish.supported > cap { (cap, capped) } else { (wish.supported, StepReason::WithinLimit) };
+    let moving = context.while_moving.map(|most| most.max(context.recommended.unwrap_or_default()));
+    let (after, reason) = match moving {
+        Some(most) if wish.supported > most && most < cap => (most, StepReason::Transition),
+        _ if wish.supported > cap => (cap, capped),
+        _ => (wish.supported, StepReason::WithinLimit),
+    };
     bounded.step(Stage::Growth, after, reason, limit);
 
     let (after, reason) = hold_down(bounded.planned, wish.cautious.min(cap), context);
     bounded.step(Stage::HoldDown, after, reason, Limit::HoldDown);
+
+    if let Some(most) = context.step_down {
+        let least = Replicas(context.recommended.or(context.observed).unwrap_or_default().0.saturating_sub(most.get()));
+        let (after, reason) =
+            if bounded.planned < least { (least, StepReason::StepCapped) } else { (bounded.planned, StepReason::WithinLimit) };
+        bounded.step(Stage::StepDown, after, reason, Limit::Step);
+    }
 
     let after = context.limits.clamp(bounded.planned);
     if after > bounded.planned {
@@ -82,13 +102,20 @@ pub fn bound(wish: Wish, context: &Context) -> Bounded {
 }
 
 fn growth_cap(context: &Context) -> Replicas {
-    let (GrowthRule::TimesObserved(factor) | GrowthRule::Confirm(factor)) = context.growth;
+    let factor = match context.growth {
+        GrowthRule::TimesObserved(factor) | GrowthRule::Confirm(factor) => factor,
+        GrowthRule::Within(most) => {
+            // Where nothing is known of the pool, the configured maximum alone binds.
+            let Some(from) = context.observed.max(context.recommended) else { return Replicas(u32::MAX) };
+            return Replicas(from.0.saturating_add(most.get()));
+        }
+    };
     // Without an observed count there is nothing to multiply; the configured maximum still binds.
     let Some(observed) = context.observed else { return Replicas(u32::MAX) };
     let grown = Replicas(growth_base(observed).0.saturating_mul(factor.get()));
     let standing = context.recommended.map_or(grown, |recommended| recommended.max(grown));
     match context.growth {
-        GrowthRule::TimesObserved(_) => standing,
+        GrowthRule::TimesObserved(_) | GrowthRule::Within(_) => standing,
         // As far as the decision before wanted as well; a rise of two replicas is none to doubt.
         GrowthRule::Confirm(_) => {
             let small = Replicas(growth_base(observed).0.saturating_add(SMALL_RISE));
@@ -127,8 +154,6 @@ impl Bounded {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     fn context() -> Context {
@@ -140,6 +165,8 @@ mod tests {
             complete_window_seen: true,
             keep: None,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
+            while_moving: None,
+            step_down: None,
             limits: Limits::new(Replicas(1), Replicas(6)).unwrap(),
         }
     }
@@ -165,6 +192,32 @@ mod tests {
         assert_eq!(planned(20, 20, &Context { previous_wish: Some(Replicas(30)), ..first }), 20);
         assert_eq!(planned(20, 20, &Context { previous_wish: Some(Replicas(12)), ..first }), 12, "as far as both go");
         assert_eq!(bound(Wish { supported: Replicas(20), cautious: Replicas(20) }, &first).limits, [Limit::Confirm]);
+    }
+
+    #[test]
+    fn a_rule_in_replicas_counts_from_what_is_there_or_recommended() {
+        let wide = Limits::new(Replicas(1), Replicas(100)).unwrap();
+        let within = Context { limits: wide, growth: GrowthRule::Within(NonZeroU32::new(8).unwrap()), ..context() };
+        assert_eq!(planned(40, 40, &within), 13, "8 above the recommended 5");
+        assert_eq!(planned(40, 40, &Context { observed: Some(Replicas(9)), ..within }), 17);
+        assert_eq!(planned(40, 40, &Context { observed: None, recommended: None, ..within }), 40);
+    }
+
+    #[test]
+    fn while_replicas_arrive_a_pool_grows_to_its_floor_only_and_shrinks_as_ever() {
+        let moving = Context { while_moving: Some(Replicas(0)), ..context() };
+        assert_eq!(planned(6, 6, &moving), 5);
+        assert_eq!(planned(6, 6, &Context { while_moving: Some(Replicas(6)), ..moving }), 6);
+        assert_eq!(planned(3, 3, &moving), 3);
+    }
+
+    #[test]
+    fn one_decision_takes_away_so_many_at_most() {
+        let slow = Context { step_down: NonZeroU32::new(1), ..context() };
+        assert_eq!(planned(1, 1, &slow), 4);
+        assert_eq!(planned(9, 9, &slow), 6);
+        assert_eq!(bound(Wish { supported: Replicas(1), cautious: Replicas(1) }, &slow).limits, [Limit::Step]);
+        assert_eq!(planned(1, 1, &Context { recommended: None, ..slow }), 1, "one less than the two that are there");
     }
 
     #[test]

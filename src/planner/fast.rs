@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 
 use super::bound::{self, Context};
 use super::current_replicas;
-use super::input::{Band, LoadPolicy, ModelInput, ModelPolicy, PoolPolicy};
+use super::input::{Band, FastRule, LoadPolicy, ModelInput, ModelPolicy, PoolPolicy, Thresholds};
 use super::load::{Lengths, Seen};
 use super::memory::{Decision, LoadMemory, Memory, PoolDecision};
 use super::observe::{COVERAGE_TO_RAISE, Round, slot_of};
 use super::plan::{Capability, HoldKind, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
-use crate::units::{Moment, Role};
+use crate::units::{Moment, Replicas, Role};
 
 /// Brings the fast loop's memory up to date. Answers whether it decided.
 pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, load: &LoadPolicy, round: &Round, now: Moment) -> bool {
@@ -95,7 +95,10 @@ struct Watch<'a> {
 fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &ModelPolicy, watch: Watch<'_>) -> PoolDecision {
     let Watch { load, lengths, long_enough, now } = watch;
     let counted = current_replicas(pool, memory, input);
-    let seen = Seen::of(input, pool, load.prefill_unit, lengths, counted);
+    let FastRule::Thresholds(bands) = load.rule else {
+        return PoolDecision { reason: Some(Reason::NotConverged), ..PoolDecision::default() };
+    };
+    let seen = Seen::of(input, pool, bands.prefill_unit, lengths, counted);
     let (coverage, mut missing) = (seen.coverage(), seen.missing());
     let held = |reason, missing| PoolDecision { reason: Some(reason), coverage: Some(coverage), missing, ..PoolDecision::default() };
     if missing.iter().any(|missing| missing.what == Capability::SeparatePools) {
@@ -113,8 +116,9 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     };
     let recommended = super::standing(pool, memory, Some(current), now);
     let standing = recommended.unwrap_or(current);
-    let (band, loads) = (band_of(load, pool.role), seen.loads());
+    let (band, loads) = (band_of(&bands, pool.role), seen.loads());
     let wish = wanted(&loads, band, current, standing);
+    let moving = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, now));
     let context = Context {
         observed: Some(current),
         recommended,
@@ -123,6 +127,8 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
         complete_window_seen: long_enough,
         keep: keep(memory, pool, policy, now),
         growth: policy.growth,
+        while_moving: moving.then_some(Replicas(0)),
+        step_down: policy.step_down,
         limits: pool.limits,
     };
     let bounded = bound::bound(Wish { supported: wish, cautious: wish }, &context);
@@ -145,6 +151,6 @@ fn keep(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -
     growth.rollout(now).or_else(|| growth.is_short(policy.hold_for, now).then_some(StepReason::ReplicasMissing))
 }
 
-fn band_of(load: &LoadPolicy, role: Role) -> Band {
-    if role == Role::Prefill { load.prefill } else { load.decode }
+fn band_of(bands: &Thresholds, role: Role) -> Band {
+    if role == Role::Prefill { bands.prefill } else { bands.decode }
 }

@@ -14,8 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use super::model::envelope::Envelope;
 use super::model::queueing::SloMultiplier;
+use super::predict;
+use super::predict::traffic::Traffic;
 pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
-use crate::units::{ModelId, PoolId, Positive, Replicas, Role, TargetId};
+use crate::units::{ModelId, PoolId, Positive, Ratio, Replicas, Role, TargetId};
 
 /// Why a target gave no sample. The names are label values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -337,6 +339,9 @@ pub struct Capabilities {
     /// Requests in a batch at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_num_seqs: Option<NonZeroU32>,
+    /// Tokens of a step at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_num_batched_tokens: Option<NonZeroU32>,
 }
 
 impl Capabilities {
@@ -354,6 +359,24 @@ pub enum GrowthRule {
     TimesObserved(NonZeroU32),
     /// Beyond this many times the observed count, and beyond two replicas more, only as far as the decision before wanted as well.
     Confirm(NonZeroU32),
+    /// At most this many replicas above the larger of the observed count and the last recommendation.
+    Within(NonZeroU32),
+}
+
+/// GPUs that may be used, at least and at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuBand {
+    /// At least so many, whatever the load.
+    pub min: Option<u32>,
+    /// At most so many, whatever the load.
+    pub max: Option<u32>,
+}
+
+impl GpuBand {
+    /// Whether nothing is asked.
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What happens to a window in which the list of traffic targets changed or one of them restarted.
@@ -374,6 +397,8 @@ pub enum CapacityModel {
     Envelope(Box<Envelope>),
     /// The queueing model, whose parameters are learned from what the replicas do.
     Queueing(QueueingPolicy),
+    /// How long iterations take, learned from what the replicas do ([`ModelPolicy::regression`]).
+    Iterations,
     /// Nobody measured it: how full the replicas are decides.
     Unknown,
 }
@@ -389,18 +414,64 @@ pub struct QueueingPolicy {
     pub learned_for: Duration,
 }
 
-/// How full replicas may be (planning.md 4, seed 002): the fast loop adds a replica when one is too full, and takes one away when all are
-/// nearly empty and the others can carry its load.
+/// How the next window is forecast.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictorPolicy {
+    /// Which predictor, with its numbers.
+    pub settings: predict::Settings,
+    /// Windows of a recorded trace that it starts with, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Traffic>,
+}
+
+/// What the fast loop does, which looks at the replicas of the moment and adds or takes away one at a time (planning.md 4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadPolicy {
     /// Time between two decisions; not zero.
     pub interval: Duration,
+    /// When there is one too few, or one too many.
+    pub rule: FastRule,
+    /// Whether the counts of the slow loop are a floor; otherwise it only observes.
+    #[serde(default)]
+    pub floor: bool,
+}
+
+/// When a replica is added or taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FastRule {
+    /// By how full they are (seed 002).
+    Thresholds(Thresholds),
+    /// By the latencies that are expected of the next request (seeds 003 and 004).
+    Objectives {
+        /// Share of the objectives that may be used when a replica is given back, in 0..=1; 0 gives none back.
+        sensitivity: Ratio,
+    },
+}
+
+/// How full replicas may be: a replica is added when one is too full, and taken away when all are nearly empty and the others can carry its
+/// load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thresholds {
     /// For prompts that wait at a prefill replica.
     pub prefill: Band,
     /// What the prefill band counts.
     pub prefill_unit: QueueUnit,
     /// For the share of a replica's KV memory that its requests use or wait for.
     pub decode: Band,
+}
+
+/// How the time of an iteration is learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegressionPolicy {
+    /// Observations that are kept, and over how many lengths are averaged.
+    pub samples: usize,
+    /// Buckets along each dimension of load over which they are spread. At least 1.
+    pub buckets_a_side: usize,
+    /// Observations below which nothing is concluded.
+    pub least: usize,
+    /// Tokens that speculative decoding drafts at most; 0 where it is off.
+    pub drafted: u32,
 }
 
 /// In what waiting prompts are counted.
@@ -464,15 +535,33 @@ pub struct ModelPolicy {
     pub hold_for: Duration,
     /// What one replica can do.
     pub capacity: CapacityModel,
-    /// How full replicas may be. Invariant, checked by `config`: given where the capacity model is unknown.
+    /// What the fast loop does, where there is one. Invariant, checked by `config`: given where the capacity model is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadPolicy>,
+    /// How the time of iterations is learned, where that is wanted: by the fast loop with objectives, and by [`CapacityModel::Iterations`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regression: Option<RegressionPolicy>,
     /// How long a replica that has just started counts as fresh.
     pub warm_up: Duration,
+    /// How the next window is forecast; `None` repeats the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<PredictorPolicy>,
     /// Whether measured latencies correct the capacity model.
     pub correction: bool,
     /// How far one decision may grow a pool.
     pub growth: GrowthRule,
+    /// Replicas that one decision may take away; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_down: Option<NonZeroU32>,
+    /// How long a pool whose replicas come one after the other is not grown further; `None` for three start-ups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transition_timeout: Option<Duration>,
+    /// GPUs of all its pools together, at least and at most.
+    #[serde(default, skip_serializing_if = "GpuBand::is_open")]
+    pub gpus: GpuBand,
+    /// Under a budget of all models: larger comes first.
+    #[serde(default)]
+    pub priority: u32,
     /// What a changed list or a restart does to a window.
     pub traffic_change: ChangeRule,
     /// Its pools, in the order of the configuration.

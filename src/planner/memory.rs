@@ -15,6 +15,8 @@ use super::plan::{
     EnvelopeTrace, Estimates, LatencyRatios, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction, Proposer, Published,
     QueueingTrace, Reason, SloSource, Step, Warning,
 };
+use super::predict::Method;
+use super::predict::traffic::{Outlook, Predictor};
 use super::startup::Growth;
 use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, RequestsPerSecond, Role, Seconds, TargetId};
@@ -39,6 +41,9 @@ pub struct Memory {
     /// Arrivals of the last windows by role, oldest first, with when each was decided on, on the monotonic clock: what a decrease must carry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub demands: BTreeMap<Role, Vec<(Duration, RequestsPerSecond)>>,
+    /// What is remembered of past windows, to forecast the next; `None` before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Predictor>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// How each pool grows.
@@ -93,6 +98,9 @@ pub struct Decision {
     pub observation: Option<Observation>,
     /// The next window.
     pub prediction: Option<Prediction>,
+    /// How it was forecast; `None` where it repeats the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
     /// Measured over modelled latency.
     pub latency_ratio: LatencyRatios,
     /// Estimates at the current and the recommended count.
@@ -198,6 +206,12 @@ impl Memory {
         self.sources.iter().flat_map(|source| source.targets.values()).filter_map(|target| target.workers(role)).max()
     }
 
+    /// Recent one-step error of the predictors over the mean of what came, as far as they were tested.
+    pub fn predictor_errors(&self) -> BTreeMap<Method, Ratio> {
+        let errors = self.traffic.as_ref().map(Predictor::errors).unwrap_or_default();
+        errors.into_iter().map(|(method, error)| (method, Ratio(error))).collect()
+    }
+
     /// The targets of a source.
     pub fn source(&self, source: &SourceId) -> Option<&SourceMemory> {
         self.sources.iter().find(|memory| memory.source == *source)
@@ -223,6 +237,7 @@ impl Decision {
             reason,
             observation: window.map(|window| window.observation.clone()),
             prediction: None,
+            outlook: None,
             latency_ratio: LatencyRatios::default(),
             estimated: Estimates::default(),
             slo: None,

@@ -7,7 +7,9 @@
 //! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from how full the replicas
 //! are in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
+pub mod allotment;
 pub mod bound;
+pub mod budget;
 mod fast;
 pub mod input;
 pub mod learn;
@@ -35,7 +37,7 @@ pub mod workload;
 
 use std::collections::BTreeMap;
 
-use input::{CapacityModel, Lifecycle, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
+use input::{Lifecycle, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
 use memory::{Decision, Memory};
 use observe::Round;
 use plan::{LoopDecision, Plan, PoolPlan, Reason};
@@ -52,8 +54,8 @@ pub fn plan(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: M
         && fast::look(&mut memory, input, policy, load, &round, now)
     {
         decided = memory.load.as_ref().map(|known| known.decision.reason);
-    } else if policy.capacity == CapacityModel::Unknown {
-        // The slow loop only observes.
+    } else if policy.load.is_some() {
+        // The slow loop only observes, or sets a floor.
         decided = None;
     }
     let plan = render::render(&mut memory, input, policy, now, &round, decided, &before);
@@ -223,10 +225,7 @@ fn latch_baseline(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy,
 
 /// The decision that the counts come from.
 fn acting<'a>(memory: &'a Memory, policy: &ModelPolicy) -> Option<&'a Decision> {
-    match &policy.capacity {
-        CapacityModel::Unknown => memory.load.as_ref().map(|load| &load.decision),
-        CapacityModel::Envelope(_) | CapacityModel::Queueing(_) => memory.decision.as_ref(),
-    }
+    if policy.load.is_some() { memory.load.as_ref().map(|load| &load.decision) } else { memory.decision.as_ref() }
 }
 
 #[cfg(test)]

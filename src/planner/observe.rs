@@ -107,6 +107,16 @@ pub struct Demand {
 }
 
 impl Window {
+    /// With the arrivals of the next window, which brings `factor` times as many.
+    #[must_use]
+    pub fn moved_on(mut self, factor: f64) -> Self {
+        for demand in self.demand.values_mut() {
+            let moved = |rate: RequestsPerSecond| RequestsPerSecond(rate.get() * factor);
+            *demand = Demand { supported: moved(demand.supported), cautious: moved(demand.cautious) };
+        }
+        self
+    }
+
     /// The least coverage of all sources that the decision rests on.
     pub fn least_coverage(&self) -> Ratio {
         self.coverage.values().copied().fold(Ratio(1.0), |least, next| if next < least { next } else { least })

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use super::trace::{LoadInputs, LoadTrace, QueueingTrace};
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
+use super::predict::Method;
+use super::predict::traffic::Outlook;
 use crate::units::{
     ModelId, Moment, PoolId, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens, TokensPerSecond,
 };
@@ -145,6 +147,7 @@ closed_set! {
     Stage {
         Growth = "growth", "Bounds the growth of one decision.";
         HoldDown = "hold_down", "Allows a decrease only where the data support it.";
+        StepDown = "step_down", "Bounds what one decision takes away.";
         Limits = "limits", "Applies the configured minimum and maximum.";
     }
 }
@@ -153,6 +156,8 @@ closed_set! {
     /// What a stage did and why.
     StepReason {
         WithinLimit = "within_limit", "The wish passed unchanged.";
+        Transition = "transition", "Replicas of an earlier increase arrive one after the other; the pool does not grow further meanwhile.";
+        StepCapped = "step_capped", "One decision takes away no more replicas.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
@@ -532,6 +537,12 @@ pub struct Plan {
     pub observation: Option<Observation>,
     /// The next window.
     pub prediction: Option<Prediction>,
+    /// How it was forecast; `None` where it repeats the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outlook: Option<Outlook>,
+    /// Recent one-step error of each predictor that runs, over the mean of what came.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub predictor_errors: BTreeMap<Method, Ratio>,
     /// Measured over modelled latency.
     pub latency_ratio: LatencyRatios,
     /// Estimates at the current and the recommended count.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy, Slo};
+use super::input::{Mode, ModelInput, ModelPolicy, PoolPolicy, Slo};
 use super::memory::{Decision, Memory, PoolMemory};
 use super::observe::Round;
 use super::plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, SloSource};
@@ -55,6 +55,8 @@ pub(super) fn render(
         generation: decision.generation,
         observation: decision.observation,
         prediction: decision.prediction,
+        outlook: decision.outlook,
+        predictor_errors: memory.predictor_errors(),
         latency_ratio: decision.latency_ratio,
         estimated: decision.estimated,
         envelope: decision.envelope,
@@ -113,10 +115,7 @@ fn render_pool(
         (true, true) if decided_count != before => LoopDecision::Scale,
         (true, true) => LoopDecision::Stay,
     };
-    let (slow_loop, fast_loop) = match policy.capacity {
-        CapacityModel::Unknown => (LoopDecision::Wait, what),
-        CapacityModel::Envelope(_) | CapacityModel::Queueing(_) => (what, LoopDecision::Wait),
-    };
+    let (slow_loop, fast_loop) = if policy.load.is_some() { (LoopDecision::Wait, what) } else { (what, LoopDecision::Wait) };
     // A reload may have moved the limits since the decision; its steps then no longer lead to the plan.
     let steps = if part.planned() == planned_replicas { part.steps } else { Vec::new() };
     let limits_active = with_pin(&part.limits_active, &serving);

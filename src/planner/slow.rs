@@ -28,7 +28,10 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             {
                 variants::teach(memory, input, policy, queueing, now);
             }
-            let decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
+            let next = predict::next::next(memory, policy, &trusted.window, trusted.whole);
+            let mut decision =
+                decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now);
+            decision.outlook = next.outlook;
             if matches!(policy.capacity, CapacityModel::Queueing(_)) {
                 recent::remember(memory, &decision, policy, now);
             }
@@ -121,12 +124,21 @@ fn judge(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment,
 }
 
 /// Computes a decision from a window that is not spoiled.
-fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Window, whole: bool, now: Moment) -> Decision {
+fn decide(
+    memory: &Memory,
+    input: &ModelInput,
+    policy: &ModelPolicy,
+    window: &Window,
+    (prediction, whole): (Option<Prediction>, bool),
+    now: Moment,
+) -> Decision {
     let held = |reason| Decision::held(reason, Some(window));
     if window.least_coverage().get() < COVERAGE_TO_RAISE {
         return held(Reason::CoverageLow);
     }
-    let Some(prediction) = predict::constant::predict(window) else {
+    // An idle window says nothing of latencies, so nothing is decided from one, whatever is forecast.
+    let idle = !window.observation.requests.is_some_and(|requests| requests.get() > 0.0) || window.cautious.get() <= 0.0;
+    let Some(prediction) = prediction.filter(|_| !idle) else {
         let idle_for = memory.idle_since.map(|since| now.monotonic.saturating_sub(since));
         if matches!(policy.capacity, CapacityModel::Queueing(_)) && idle_for.is_some_and(|span| span >= IDLE_AFTER) {
             return variants::idle(memory, input, policy, window, whole, now);
@@ -140,7 +152,7 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wi
     match &policy.capacity {
         CapacityModel::Envelope(envelope) => decide_by_envelope(memory, input, policy, envelope, (window, prediction), whole, now),
         CapacityModel::Queueing(queueing) => variants::decide(memory, input, policy, queueing, (window, prediction), whole, now),
-        CapacityModel::Unknown => {
+        CapacityModel::Iterations | CapacityModel::Unknown => {
             let mut observed = held(Reason::None);
             observed.prediction = Some(prediction);
             observed
@@ -188,7 +200,18 @@ fn decide_by_envelope(
         let recommended = super::standing(pool, memory, observed, now);
         let (growth, limits) = (policy.growth, pool.limits);
         let keep = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
-        let context = bound::Context { observed, recommended, previous_wish: None, coverage, complete_window_seen, keep, growth, limits };
+        let context = bound::Context {
+            observed,
+            recommended,
+            previous_wish: None,
+            coverage,
+            complete_window_seen,
+            keep,
+            growth,
+            while_moving: None,
+            step_down: policy.step_down,
+            limits,
+        };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

@@ -49,6 +49,8 @@ const LONGEST_ROLLOUT: Duration = Duration::from_secs(1800);
 const PATIENCE: u32 = 3;
 /// The start-up that is assumed of pods that start while none was seen to arrive: weights of the largest models load within it.
 const LONGEST_STARTUP: Duration = Duration::from_secs(600);
+/// How long replicas may arrive one after the other before a pool may grow further.
+const LONGEST_TRANSITION: Duration = Duration::from_secs(1800);
 /// Measured start-ups of which the longest counts.
 const REMEMBERED: usize = 5;
 
@@ -77,6 +79,9 @@ pub struct Growth {
     /// Whether it shows two generations.
     #[serde(default)]
     pub two_generations: bool,
+    /// When a replica last arrived, while others are still awaited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arriving_since: Option<Duration>,
 }
 
 impl Growth {
@@ -101,6 +106,14 @@ impl Growth {
     pub fn coming(&self, now: Moment) -> Option<Replicas> {
         let starting = self.starting?;
         Some(if self.capacity_unavailable(now) == Some(true) { Replicas(0) } else { starting })
+    }
+
+    /// Whether replicas arrive one after the other: one came within the timeout, or within three start-ups, and others are awaited. It ends when
+    /// they are there, and when none comes any more.
+    pub fn is_moving(&self, timeout: Option<Duration>, now: Moment) -> bool {
+        let usual = || self.startup().map_or(LONGEST_TRANSITION, |startup| startup.saturating_mul(PATIENCE).min(LONGEST_TRANSITION));
+        let longest = timeout.unwrap_or_else(usual);
+        self.arriving_since.is_some_and(|at| now.monotonic.saturating_sub(at) <= longest)
     }
 
     /// Why the pool must not shrink while it is being replaced, if so.
@@ -171,6 +184,7 @@ impl Growth {
             }
             self.awaited_since = None;
         }
+        self.arriving_since = if arrived { Some(now.monotonic) } else { self.arriving_since }.filter(|_| missing);
         self.awaited_since = if missing { self.awaited_since.or(Some(now.monotonic)) } else { None };
     }
 }
@@ -257,6 +271,25 @@ mod tests {
         assert_eq!(told(&growth, 1801), (Some(Replicas(0)), Some(true)));
         growth.startups.push(Duration::from_secs(60));
         assert_eq!(told(&growth, 181), (Some(Replicas(0)), Some(true)));
+    }
+
+    #[test]
+    fn a_pool_moves_while_replicas_arrive_and_others_are_awaited() {
+        let mut growth = Growth { startups: vec![Duration::from_secs(60)], ..Growth::default() };
+        for (at, ready, planned, moving) in [
+            (0, 2, 4, false),
+            (60, 3, 4, true),
+            (120, 3, 4, true),
+            (240, 3, 4, true),
+            (241, 3, 4, false),
+            (250, 4, 4, false),
+            (255, 4, 5, false),
+        ] {
+            growth.follow(Some(Replicas(ready)), None, Some(Replicas(planned)), moment(at));
+            assert_eq!(growth.is_moving(None, moment(at)), moving, "{at}");
+        }
+        growth.follow(Some(Replicas(3)), None, Some(Replicas(5)), moment(260));
+        assert!(!growth.is_moving(None, moment(260)), "a replica that is lost is no arrival");
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(super) fn idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, wi
             complete_window_seen: memory.complete_window_seen || whole,
             keep: rollout,
             growth: policy.growth,
+            while_moving: None,
+            step_down: policy.step_down,
             limits: pool.limits,
         };
         let none = Wish { supported: Replicas(0), cautious: Replicas(0) };
@@ -350,6 +352,8 @@ fn part(
         complete_window_seen: (memory.complete_window_seen || whole) && has_watched(memory, one.pool.role, window, now),
         keep: rollout.or(unsettled).or(missed).or(censored),
         growth: policy.growth,
+        while_moving: None,
+        step_down: policy.step_down,
         limits: one.pool.limits,
     };
     let bounded = bound::bound(wish, &context);

@@ -14,6 +14,7 @@ use crate::units::{Ratio, Replicas, Seconds, Tokens};
 pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
     let mut html = String::new();
     html.push_str(&window(plan));
+    html.push_str(&super::forecast::html(plan));
     if let (Some(seen), Some(trace)) = (&plan.observation, &plan.envelope) {
         html.push_str(&arithmetic(plan, policy, seen, trace));
     }

@@ -2,6 +2,7 @@
 
 pub mod backtest;
 pub mod explain;
+mod forecast;
 pub mod html;
 pub mod plans;
 pub mod plot;

@@ -2,6 +2,8 @@
 //!
 //! Numbers are unrounded; a value that is not known, or is not finite, is null. Keys may be added, these stay.
 
+use crate::planner::predict::traffic::Outlook;
+use crate::planner::predict::{Fallback, Forecast};
 use serde_json::{Map, Value, json};
 
 use crate::planner::plan::{
@@ -36,6 +38,8 @@ pub fn model(plan: &Plan) -> Value {
         },
         "observation": observation(plan.observation.as_ref()),
         "prediction": plan.prediction.as_ref().map(prediction),
+        "forecasts": plan.outlook.as_ref().map(forecasts),
+        "predictor_error_ratios": by_name(plan.predictor_errors.iter().map(|(method, error)| (method.name(), error.get()))),
         "latency_ratio": {
             "prompt": plan.latency_ratio.prompt.map(|ratio| ratio.get()),
             "generation": plan.latency_ratio.generation.map(|ratio| ratio.get()),
@@ -82,6 +86,12 @@ fn prediction(next: &Prediction) -> Value {
         "input_tokens": next.input_tokens.get(),
         "output_tokens": next.output_tokens.get(),
     })
+}
+
+/// Of a window of nominal length.
+fn forecasts(outlook: &Outlook) -> Value {
+    let one = |forecast: &Forecast| json!({ "value": forecast.value, "predictor": forecast.method.name(), "fallback": forecast.fallback.map(Fallback::name) });
+    json!({ "requests": one(&outlook.requests), "input_tokens": one(&outlook.input_tokens), "output_tokens": one(&outlook.output_tokens) })
 }
 
 fn estimated(estimates: &Estimates) -> Value {

@@ -34,6 +34,7 @@ fn render(text: &mut String, plan: &Plan) -> std::fmt::Result {
             shown(observation.itl_seconds.map(|value| value.get()), " s"),
         )?;
     }
+    text.push_str(&super::forecast::text(plan));
     if let (Some(trace), Some(prompt), Some(generation)) = (&plan.envelope, plan.latency_ratio.prompt, plan.latency_ratio.generation) {
         arithmetic(text, plan, trace, prompt.get(), generation.get())?;
     }

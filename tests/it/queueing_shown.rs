@@ -49,6 +49,11 @@ fn policy(pools: &[(&str, Role, f64)]) -> ModelPolicy {
             learned_for: Duration::from_secs(7 * 24 * 3600),
         }),
         growth: GrowthRule::Confirm(NonZeroU32::new(4).unwrap()),
+        step_down: None,
+        transition_timeout: None,
+        gpus: GpuBand::default(),
+        priority: 0,
+        regression: None,
         traffic_change: ChangeRule::Tolerate,
         pools: pools.iter().map(pool).collect(),
         ..fixture

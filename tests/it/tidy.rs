@@ -23,7 +23,7 @@ const ROOMS: &[Room] = &[
     room(
         "config",
         true,
-        &["units", "engines", "planner"],
+        &["units", "engines", "planner", "simulator"],
         &[
             "figment",
             "flate2",

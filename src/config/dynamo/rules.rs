@@ -11,7 +11,7 @@ const TOLERANCE: f64 = 1e-9;
 /// Adds a problem for every rule that is broken. A rule whose fields have problems of their own is silent.
 pub(super) fn check(fields: &mut Fields) {
     floors_fit_the_mode(fields);
-    buckets_are_a_square(fields);
+    samples_are_enough(fields);
     power_is_bounded(fields);
     delegation_has_a_goal(fields);
     thresholds_are_there(fields);
@@ -36,7 +36,12 @@ fn floors_fit_the_mode(fields: &mut Fields) {
     }
 }
 
-fn buckets_are_a_square(fields: &mut Fields) {
+fn samples_are_enough(fields: &mut Fields) {
+    if let (Some(kept), Some(least)) = (fields.whole("max_num_fpm_samples"), fields.whole("load_min_observations"))
+        && least > kept
+    {
+        fields.problem("load_min_observations", format!("expected at most max_num_fpm_samples ({kept}), got {least}"));
+    }
     if let Some(buckets) = fields.whole("fpm_sample_bucket_size")
         && buckets.isqrt().pow(2) != buckets
     {

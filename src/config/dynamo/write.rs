@@ -49,6 +49,15 @@ impl Page<'_> {
             self.key(3, &format!("{key}: {value}"), &[name]);
         }
     }
+
+    /// A whole number for which our range is the narrower one.
+    fn within(&mut self, range: std::ops::RangeInclusive<i64>, key: &str, name: &'static str) {
+        let Some(value) = self.fields.whole(name) else { return };
+        let (least, most) = range.into_inner();
+        let taken = value.clamp(least, most);
+        let remark = if taken == value { String::new() } else { format!("{least} to {most} here") };
+        self.line(3, &format!("{key}: {taken}"), &[name], &remark);
+    }
 }
 
 /// A value that somebody must write: our own check refuses it, and says what belongs there.
@@ -198,12 +207,12 @@ fn thresholds(page: &mut Page<'_>) {
 
 /// What the regression is made from.
 fn learning(page: &mut Page<'_>) {
-    page.number("load_samples", "max_num_fpm_samples");
-    page.number("load_sample_buckets", "fpm_sample_bucket_size");
-    page.number("load_min_observations", "load_min_observations");
-    page.number("speculative_nextn", "speculative_nextn");
+    page.within(5..=4096, "load_samples", "max_num_fpm_samples");
+    page.within(1..=1024, "load_sample_buckets", "fpm_sample_bucket_size");
+    page.within(2..=4096, "load_min_observations", "load_min_observations");
+    page.within(0..=64, "speculative_nextn", "speculative_nextn");
     if page.fields.switch("enable_load_scaling") {
-        page.number("scale_down_sensitivity", "load_scaling_down_sensitivity");
+        page.within(0..=100, "scale_down_sensitivity", "load_scaling_down_sensitivity");
     }
 }
 
@@ -217,22 +226,26 @@ fn prediction(page: &mut Page<'_>) {
         page.key(3, &format!("predictor_log1p: {log}"), &["load_predictor_log1p"]);
     }
     match predictor {
-        "prophet" => page.line(
-            3,
-            &format!("prophet_window: {}", page.fields.whole("prophet_window_size").unwrap_or_default()),
-            &["prophet_window_size"],
-            "windows, as in Dynamo's code; its documents say seconds",
-        ),
+        "prophet" => page.within(5..=10_000, "prophet_window", "prophet_window_size"),
         "kalman" => {
-            ["kalman_q_level", "kalman_q_trend", "kalman_r", "kalman_min_points"].iter().for_each(|name| page.number(name, name));
+            ["kalman_q_level", "kalman_q_trend", "kalman_r"].iter().for_each(|name| page.number(name, name));
+            page.within(1..=200, "kalman_min_points", "kalman_min_points");
         }
         _ => {}
     }
-    if let Some(trace) = page.fields.text("load_predictor_warmup_trace").map(quoted) {
+    let trace = page.fields.text("load_predictor_warmup_trace").filter(|_| predictor != "constant").map(quoted);
+    if let Some(trace) = trace {
         page.key(3, &format!("warmup_trace: {trace}"), &["load_predictor_warmup_trace"]);
     }
-    page.number("max_throughput_scaling_replicas", "max_throughput_scaling_replicas");
+    page.within(1..=100_000, "max_throughput_scaling_replicas", "max_throughput_scaling_replicas");
+    page.line(
+        3,
+        "scale_down_step: 1",
+        &[],
+        "Dynamo takes away as many as it adds: what it stops is not drained, and a wrong decrease costs requests",
+    );
     if page.fields.is_written("profile_results_dir")
+        && !roles::mode(page.fields).aggregated
         && let Some(folder) = page.fields.text("profile_results_dir").map(quoted)
     {
         let remark = "Dynamo's profile data; a relative path starts at the folder of this file";

@@ -1,4 +1,6 @@
 //! What can one replica do? One file per kind of knowledge.
 
+pub mod capacity;
 pub mod envelope;
+pub mod iteration;
 pub mod queueing;

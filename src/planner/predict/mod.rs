@@ -2,6 +2,7 @@
 //!
 //! | file | question |
 //! |---|---|
+//! | `next` | what the next window of a model brings, given the one that has just ended |
 //! | `traffic` | requests and lengths of the next window, from those of the windows so far; warm-up from a trace |
 //! | `series` | one of these three numbers: cleaning, fall-back to the last value, choice among methods |
 //! | `constant`, `kalman`, `arima`, `prophet` | the methods |
@@ -12,10 +13,11 @@
 
 pub mod arima;
 mod arma;
-pub mod constant;
+mod constant;
 pub mod kalman;
 mod kpss;
 mod least_squares;
+pub mod next;
 mod prophet;
 pub mod score;
 mod series;

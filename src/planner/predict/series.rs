@@ -57,6 +57,16 @@ impl Method {
     /// All, the simplest first.
     pub const ALL: [Self; 4] = [Self::Constant, Self::Kalman, Self::Arima, Self::Prophet];
 
+    /// What it forecasts, in one sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Constant => "The last value.",
+            Self::Kalman => "A level with a trend, followed by a Kalman filter.",
+            Self::Arima => "An ARIMA model of automatic order.",
+            Self::Prophet => "A piecewise linear trend with seasons.",
+        }
+    }
+
     /// As the configuration and the labels write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -108,7 +118,8 @@ impl Settings {
         Self { choice, log1p: false, prophet_window: 50, kalman: kalman::Settings::default(), interval }
     }
 
-    fn remembered(&self) -> usize {
+    /// Windows that are kept.
+    pub fn remembered(&self) -> usize {
         REMEMBERED.max(self.prophet_window)
     }
 }

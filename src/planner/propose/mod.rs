@@ -67,6 +67,8 @@ pub trait Propose {
 pub fn gpus_of(pool: &PoolPolicy, capacity: &CapacityModel) -> u32 {
     match capacity {
         CapacityModel::Envelope(envelope) => envelope::gpus_of(pool, envelope),
-        CapacityModel::Queueing(_) | CapacityModel::Unknown => pool.gpus_per_replica.map_or(1, std::num::NonZeroU32::get),
+        CapacityModel::Queueing(_) | CapacityModel::Iterations | CapacityModel::Unknown => {
+            pool.gpus_per_replica.map_or(1, std::num::NonZeroU32::get)
+        }
     }
 }

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::planner::input::{Band, LoadPolicy, QueueUnit, Threshold};
+use crate::planner::input::{Band, FastRule, LoadPolicy, QueueUnit, Threshold, Thresholds};
 use crate::units::Replicas;
 
 /// Which thresholds hold.
@@ -65,7 +65,7 @@ impl Target {
                 (band(prefill), QueueUnit::Tokens, band(decode))
             }
         };
-        LoadPolicy { interval, prefill, prefill_unit, decode }
+        LoadPolicy { interval, rule: FastRule::Thresholds(Thresholds { prefill, prefill_unit, decode }), floor: false }
     }
 }
 

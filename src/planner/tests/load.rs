@@ -27,17 +27,17 @@ fn the_rule_agrees_with_dynamos_own_cases() {
                 decode: Bounds { up: number("decode_scale_up_kv_rate") / 100.0, down: number("decode_scale_down_kv_rate") / 100.0 },
             },
         };
-        let policy = target.policy(Duration::from_secs(5));
+        let FastRule::Thresholds(bands) = target.policy(Duration::from_secs(5)).rule else { panic!("{config}") };
         let loads = |list: &str, of: &dyn Fn(&Value) -> f64| case[list].as_array().unwrap().iter().map(of).collect::<Vec<f64>>();
         let sum = |worker: &Value, names: &[&str]| names.iter().filter_map(|name| worker[name].as_f64()).sum::<f64>();
         for (role, golden) in case["out"]["raw_component_targets"].as_object().unwrap() {
             let (loads, band) = if role == "prefill" {
                 let unit =
-                    if policy.prefill_unit == QueueUnit::Tokens { 1.0 } else { case["prefill_caps"]["context_length"].as_f64().unwrap() };
-                (loads("prefill_fpm", &|worker| sum(worker, &["qp"]) / unit), policy.prefill)
+                    if bands.prefill_unit == QueueUnit::Tokens { 1.0 } else { case["prefill_caps"]["context_length"].as_f64().unwrap() };
+                (loads("prefill_fpm", &|worker| sum(worker, &["qp"]) / unit), bands.prefill)
             } else {
                 let memory = case["decode_caps"]["max_kv_tokens"].as_f64().unwrap();
-                (loads("decode_fpm", &|worker| sum(worker, &["skv", "qkv", "qp"]) / memory), policy.decode)
+                (loads("decode_fpm", &|worker| sum(worker, &["skv", "qkv", "qp"]) / memory), bands.decode)
             };
             let count = Replicas(loads.len() as u32);
             // Dynamo's minimum is a part of its rule for decreases; ours is a limit, and comes later. Below it the two cannot be compared.

@@ -1,6 +1,7 @@
 //! Scenarios, goldens and properties of the planner.
 
 mod churn;
+mod forecasts;
 mod goldens;
 mod inputs;
 mod lifecycle;

@@ -5,8 +5,8 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use inference_planner_exporter::planner::input::{
-    Capabilities, CapacityModel, ChangeRule, GrowthRule, Limits, Mode, ModelInput, ModelPolicy, PoolPolicy, Preset, QueueingPolicy,
-    Reading, ReplicasFrom, Slo, SourceId, SourceInput, Statistic, TargetReading,
+    Capabilities, CapacityModel, ChangeRule, GpuBand, GrowthRule, Limits, Mode, ModelInput, ModelPolicy, PoolPolicy, Preset,
+    QueueingPolicy, Reading, ReplicasFrom, Slo, SourceId, SourceInput, Statistic, TargetReading,
 };
 use inference_planner_exporter::planner::lint::lint;
 use inference_planner_exporter::planner::memory::Memory;
@@ -81,8 +81,14 @@ pub fn policy(variants: &[Variant], objective: Option<(f64, f64)>) -> ModelPolic
         }),
         load: None,
         warm_up: Duration::from_secs(60),
+        predictor: None,
         correction: false,
         growth: GrowthRule::Confirm(NonZeroU32::new(4).expect("above zero")),
+        step_down: None,
+        transition_timeout: None,
+        gpus: GpuBand::default(),
+        priority: 0,
+        regression: None,
         traffic_change: ChangeRule::Tolerate,
         pools: variants.iter().map(pool).collect(),
     }
