@@ -7,6 +7,7 @@ mod config_files;
 mod config_wva;
 mod demo;
 mod discovery;
+mod dynamo;
 mod engine_custom;
 mod engine_pages;
 mod engines;
