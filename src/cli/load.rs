@@ -37,7 +37,7 @@ pub struct ModelFlags {
     /// Largest recommendation of each pool [default: 8]
     #[arg(long)]
     pub max_replicas: Option<u32>,
-    /// The measured profile, profile.json; means preset infera
+    /// The measured profile: profile.json, or the folder that Dynamo's profiler wrote; means preset infera
     #[arg(long)]
     pub profile_results: Option<PathBuf>,
     /// The folder where llm-d's ConfigMap wva-queueing-model-config is mounted, or one like it; means preset wva where nothing else is

@@ -71,8 +71,9 @@ const fn or_null(field: Field) -> Field {
 use Fate::{Key, Nothing};
 use Kind::{Choice, Positive, Range, Secret, Section, Structure, Switch, Text, Whole};
 
-/// The largest whole number that is taken anywhere: far above every sensible count of seconds, tokens or GPUs.
-const MOST: i64 = 1 << 31;
+/// The largest whole number that is taken anywhere: far above every sensible count of seconds, tokens or GPUs, and products of two can be
+/// added.
+const MOST: i64 = 1 << 30;
 /// No limit below, where a negative number switches something off.
 const ANY: i64 = -MOST;
 

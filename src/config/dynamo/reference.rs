@@ -7,12 +7,13 @@ use super::read;
 
 /// The table.
 pub(in crate::config) fn table() -> String {
-    let mut page = "| Dynamo's field | other names | value | its default | here | remark |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut page =
+        "| Dynamo's field | other names | value | its default | here | where it becomes no key, and why |\n|---|---|---|---|---|---|\n"
+            .to_owned();
     for field in FIELDS.iter().filter(|field| !matches!(field.kind, Kind::Section)) {
         let (key, remark) = match field.fate {
-            Fate::Key(key, "") => (full(key), String::new()),
-            Fate::Key(key, unused) => (full(key), format!("No key where: {unused}")),
-            Fate::Nothing(reason) => ("none".to_owned(), reason.to_owned()),
+            Fate::Key(key, unused) => (full(key), unused),
+            Fate::Nothing(reason) => ("none".to_owned(), reason),
         };
         let aliases: Vec<String> = field.aliases.iter().map(|name| format!("`{name}`")).collect();
         // Writing to a string cannot fail.
