@@ -186,7 +186,7 @@ mod tests {
             pools: vec![pool("p", Role::Prefill), pool("d", Role::Decode)],
         };
         let now = Moment { monotonic: Duration::ZERO, wall: Duration::from_secs(1_800_000_000) };
-        let (mut plan, _) = hold(&ModelInput { sources: Vec::new() }, Memory::default(), &policy, now, Reason::Baseline);
+        let (mut plan, _) = hold(&ModelInput::of(Vec::new()), Memory::default(), &policy, now, Reason::Baseline);
         (plan.reason, plan.held) = (Reason::None, false);
         plan.pools.iter_mut().for_each(|pool| (pool.reason, pool.held) = (Reason::None, false));
         plan

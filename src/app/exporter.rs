@@ -13,10 +13,12 @@ use crate::app::quiet::Quiet;
 use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
+use crate::planner::allotment::{Claim, allot};
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Memory, PoolMemory};
 use crate::planner::plan::{Plan, PoolPlan, Reason};
+use crate::planner::ration::claims;
 use crate::planner::{hold, plan, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, Replicas, TargetId};
@@ -151,9 +153,9 @@ impl Exporter {
         let mut events = self.add_discovered_models(&by_target, fleet, now);
         let config = Arc::clone(&self.config);
         let mut rounds = Vec::new();
-        for state in &mut self.models {
+        let inputs = self.inputs(fleet, &by_target, now);
+        for (state, input) in self.models.iter_mut().zip(inputs) {
             let sources = fleet.sources(state.origin);
-            let input = input_of(sources, &state.key.model, &by_target);
             tally::refreshes(&mut self.counters, &state.policy, &state.key.target_namespace, sources);
             tally::scrapes(&mut self.counters, &state.policy, &state.key.target_namespace, &input);
             let before = std::mem::take(&mut state.memory);
@@ -193,6 +195,24 @@ impl Exporter {
         (rounds, events)
     }
 
+    /// The facts about every model, with what a budget of all of them leaves to each. What they wanted in the round before counts: so each model
+    /// is planned by itself, and the budget holds in every round.
+    fn inputs(&self, fleet: &Fleet, reports: &BTreeMap<&TargetId, &TargetReport>, now: Moment) -> Vec<ModelInput> {
+        let input = |state: &ModelState| input_of(fleet.sources(state.origin), &state.key.model, reports);
+        let mut inputs: Vec<ModelInput> = self.models.iter().map(input).collect();
+        if self.config.gpus.is_open() {
+            return inputs;
+        }
+        let claims = |(state, input): (&ModelState, &ModelInput)| claims(&state.memory, input, &state.policy, now);
+        let claims: Vec<Claim> = self.models.iter().zip(&inputs).flat_map(claims).collect();
+        let grants = allot(&claims, self.config.gpus);
+        for (state, input) in self.models.iter().zip(&mut inputs) {
+            let own = state.policy.pools.iter().filter_map(|pool| Some((pool.pool.clone(), *grants.get(&pool.pool)?)));
+            input.allowed = own.collect();
+        }
+        inputs
+    }
+
     /// What our pages show from now on.
     pub fn snapshot(&self, now: Moment) -> Snapshot {
         let model = |state: &ModelState| ModelSnapshot {
@@ -209,6 +229,7 @@ impl Exporter {
             models: self.models.iter().map(model).collect(),
             targets: self.targets.clone(),
             max_target_series: self.config.max_target_series,
+            gpus: self.config.gpus,
             counters: self.counters.clone(),
             reload: self.reload,
             scrape_interval: self.config.scrape.interval,
@@ -337,7 +358,7 @@ impl Exporter {
             targets: Vec::new(),
             lifecycle: None,
         });
-        let input = ModelInput { sources: sources.collect() };
+        let input = ModelInput::of(sources.collect());
         let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
         let memory = Memory::restored(memory.pools);
         self.models.push(ModelState {
@@ -384,7 +405,7 @@ pub fn input_of(sources: &[KnownSource], name: &ModelId, reports: &BTreeMap<&Tar
             .collect(),
         lifecycle: source.replicas,
     });
-    ModelInput { sources: sources.collect() }
+    ModelInput::of(sources.collect())
 }
 
 /// A plan that passed the planner's own check, or the last good one held. A fault in the arithmetic of one model stays with that model.

@@ -165,7 +165,7 @@ fn usable(kept: Kept, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, 
                 }
             }
             if memory.published.is_none() && memory.frozen.is_none() {
-                memory.planned = None;
+                (memory.planned, memory.wanted) = (None, None);
             }
             restored.entry(key.clone()).or_default().insert(pool, memory);
         }
@@ -203,6 +203,7 @@ mod tests {
         let at = NOW.wall - taught;
         PoolMemory {
             planned: Some(Replicas(5)),
+            wanted: None,
             published: Some(Published { replicas: Replicas(5), timestamp: at, valid_until: at + valid_for }),
             served: Some(Replicas(5)),
             learning: Some(Learning { learned: learned(), at, update: None, lowest_ttft: None, lowest_itl: None }),

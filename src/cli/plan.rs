@@ -248,7 +248,7 @@ fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
             lifecycle: source.lifecycle,
         });
     }
-    Ok(ModelInput { sources })
+    Ok(ModelInput::of(sources))
 }
 
 /// The dialect that a recorded target was read with. The operator's own stands in the configuration beside the decision.

@@ -10,7 +10,7 @@ use super::{
     queueing, scalar,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{Capabilities, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
+use crate::planner::input::{Capabilities, GpuBand, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
 use crate::units::{Positive, Seconds};
 
 /// Lines at growing depth.
@@ -66,6 +66,7 @@ pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
         }
     }
     yaml.line(0, format_args!("max_target_series: {}", config.max_target_series));
+    budget(&mut yaml, 0, config.gpus);
     yaml.line(0, "models:");
     for (model, origins) in config.models.iter().zip(origins) {
         render_model(&mut yaml, model, *origins, config.queueing_config.is_some());
@@ -111,11 +112,7 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, conf
         GrowthRule::Within(most) => yaml.line(3, format_args!("max_throughput_scaling_replicas: {most}")),
     }
     loops::lines(policy).into_iter().for_each(|line| yaml.line(3, line));
-    for (key, gpus) in [("min_gpu_budget", policy.gpus.min), ("max_gpu_budget", policy.gpus.max)] {
-        if let Some(gpus) = gpus {
-            yaml.line(3, format_args!("{key}: {gpus}"));
-        }
-    }
+    budget(yaml, 3, policy.gpus);
     if let Some(traffic) = model.sources.iter().find(|source| source.source == SourceId::Traffic) {
         yaml.line(2, "traffic:");
         render_targets(yaml, 3, traffic);
@@ -124,6 +121,14 @@ fn render_model(yaml: &mut Yaml, model: &ModelConfig, origins: Origins<'_>, conf
     for pool in &policy.pools {
         let source = model.sources.iter().find(|source| source.source == SourceId::Pool(pool.pool.clone()));
         render_pool(yaml, pool, source, model.selector == ModelSelector::Any);
+    }
+}
+
+fn budget(yaml: &mut Yaml, depth: usize, gpus: GpuBand) {
+    for (key, gpus) in [("min_gpu_budget", gpus.min), ("max_gpu_budget", gpus.max)] {
+        if let Some(gpus) = gpus {
+            yaml.line(depth, format_args!("{key}: {gpus}"));
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use super::problem::{self, Problem};
 use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
-use super::{Config, ModelConfig, ModelSelector, names, profile, queueing, warnings};
+use super::{Config, ModelConfig, ModelSelector, budgets, names, profile, queueing, warnings};
 use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::planner::model::envelope::Envelope;
 use crate::units::{ModelId, PoolId, Role};
@@ -164,6 +164,7 @@ impl Draft {
         let (envelopes, traces) = (self.profiles(files), self.traces(files));
         let said = Said { envelopes, traces, pins: self.overrides(files), map: self.config_map(files) };
         let config = self.config(&said);
+        config.iter().for_each(|config| budgets::fit(&mut self.values, config));
         // What requests need is followed where they are made.
         let mut sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
         let folders = sources.clone();
@@ -306,6 +307,7 @@ impl Draft {
             overrides_file: settings.overrides_file.clone(),
             queueing_config: settings.queueing_config.clone(),
             max_target_series: settings.max_target_series,
+            gpus: settings.gpus,
             models,
             files: Vec::new(),
             hash: String::new(),

@@ -50,12 +50,14 @@ pub(super) fn is_sla(values: &mut Values, key: &str, preset: Option<Preset>) -> 
 }
 
 /// The settings of target sla; `None` for other targets, or where one has a problem.
-pub(super) fn sla(values: &mut Values, key: &str, sla: bool) -> Option<SlaDraft> {
+pub(super) fn sla(values: &mut Values, key: &str, preset: Option<Preset>, sla: bool) -> Option<SlaDraft> {
     let at = |name: &str| format!("{key}.planner.{name}");
     let of_fast = [SENSITIVITY];
     if !sla {
         let names = [THROUGHPUT, LOAD].into_iter().chain(of_fast).chain(REGRESSION);
-        refuse(values, names.map(at), "belongs to preset dynamo with target sla; leave it out");
+        if preset.is_some() {
+            refuse(values, names.map(at), "belongs to preset dynamo with target sla; leave it out");
+        }
         return None;
     }
     let on = |values: &mut Values, name: &str| values.switch(&at(name)).unwrap_or(true);

@@ -18,6 +18,7 @@
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
 //! | `dynamo` | what do the files of Dynamo's planner mean here |
+//! | `budgets` | do the minima fit the GPU budgets |
 //! | `loops` | which loops does preset dynamo run, and how far may they go |
 //! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
@@ -25,6 +26,7 @@
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
 mod access;
+mod budgets;
 mod check;
 mod config_map;
 mod custom;
@@ -72,7 +74,7 @@ pub use targets::{DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_targe
 pub use tree::SourceText;
 
 use crate::engines::Dialect;
-use crate::planner::input::{ModelPolicy, Pin, SourceId};
+use crate::planner::input::{GpuBand, ModelPolicy, Pin, SourceId};
 use crate::units::{ModelId, PoolId, TargetId};
 
 /// A checked configuration. One immutable snapshot serves a whole tick.
@@ -90,6 +92,8 @@ pub struct Config {
     pub queueing_config: Option<PathBuf>,
     /// Above this many targets the per-target families are left out.
     pub max_target_series: usize,
+    /// GPUs of all models together, at least and at most.
+    pub gpus: GpuBand,
     /// The models to plan.
     pub models: Vec<ModelConfig>,
     /// Every file that the configuration was read from, to be watched for changes; and the folder of which every file counts.

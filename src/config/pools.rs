@@ -38,6 +38,7 @@ pub(super) fn read(
     sources: &mut Vec<SourceConfig>,
 ) -> PoolDraft {
     let at = |name: &str| format!("{key}.{name}");
+    let model = key.split_once(".pools").map_or(key, |(model, _)| model);
     let role = values.text(&at("role")).and_then(|name| Role::ALL.into_iter().find(|role| role.as_str() == name));
     let name = if any {
         if values.is_written(&at("name")) {
@@ -84,7 +85,7 @@ pub(super) fn read(
         cost: cost(values, &at("cost"), preset),
         accelerator: values.text(&at("accelerator")),
         has_targets,
-        limits: limits(values, key),
+        limits: limits(values, key, model),
         replicas_from,
         targets_per_replica: values.count(&at("targets_per_replica")).and_then(non_zero).unwrap_or(NonZeroU32::MIN),
         capabilities: Capabilities {
@@ -108,9 +109,11 @@ fn cost(values: &mut Values, at: &str, preset: Option<Preset>) -> Option<Positiv
     Positive::new(cost)
 }
 
-fn limits(values: &mut Values, key: &str) -> Option<Limits> {
+/// `model`: `models[0]`, whose `min_endpoint` stands for a minimum that is not written.
+fn limits(values: &mut Values, key: &str, model: &str) -> Option<Limits> {
     let (low, high) = (format!("{key}.min_replicas"), format!("{key}.max_replicas"));
-    let (min, max) = (values.count(&low), values.count(&high));
+    let usual = values.count(&format!("{model}.planner.min_endpoint")).filter(|_| !values.is_written(&low));
+    let (min, max) = (usual.or(values.count(&low)), values.count(&high));
     let (min, max) = (min?, max?);
     if min == 0 {
         values.problem(&low, "expected at least 1, for one of several pools of a role as well; zero needs a policy that observes idleness, which is not there yet");

@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub overrides_file: Option<PathBuf>,
     pub queueing_config: Option<PathBuf>,
     pub max_target_series: usize,
+    pub gpus: GpuBand,
 }
 
 /// One model before its profile is read. `None` stands for a value that has a problem.
@@ -110,6 +111,7 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
         overrides_file: path(values, "overrides_file", folder),
         queueing_config: path(values, "queueing_config", folder),
         max_target_series: values.count("max_target_series").map_or(0, size),
+        gpus: budget(values, ""),
     }
 }
 
@@ -243,7 +245,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         preset::pools_fit(values, key, preset, any, &pools);
     }
     let by_sla = loops::is_sla(values, key, preset);
-    let sla = loops::sla(values, key, by_sla);
+    let sla = loops::sla(values, key, preset, by_sla);
     if preset == Some(Preset::Dynamo) && !by_sla && profile.is_some() {
         let message = "targets throughput, latency and load read no profile; leave it out, write target: sla, or preset: infera";
         values.problem(&at("planner.profile"), message);
@@ -276,7 +278,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         growth: growth(values, &at("planner.growth"), preset, moves.map(|(most, ..)| most)),
         step_down: moves.map(|(_, step, _)| step),
         transition_timeout: moves.and_then(|(.., timeout)| timeout),
-        gpus: GpuBand { min: budget(values, &at("planner.min_gpu_budget")), max: budget(values, &at("planner.max_gpu_budget")) },
+        gpus: budget(values, &at("planner.")),
         priority: values.count(&at("priority")).and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
         sla,
         sources,
@@ -295,9 +297,17 @@ fn growth(values: &mut Values, at: &str, preset: Option<Preset>, most: Option<No
     })
 }
 
-/// GPUs; `None` where none are written.
-pub(super) fn budget(values: &mut Values, at: &str) -> Option<u32> {
-    u32::try_from(values.count(at)?).ok()
+/// The GPU budget whose keys begin so.
+fn budget(values: &mut Values, at: &str) -> GpuBand {
+    let (low, high) = (format!("{at}min_gpu_budget"), format!("{at}max_gpu_budget"));
+    let mut gpus = |at: &str| u32::try_from(values.count(at)?).ok();
+    let (min, max) = (gpus(&low), gpus(&high));
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        values.problem(&low, format!("expected at most max_gpu_budget ({max}), got {min}"));
+    }
+    GpuBand { min, max }
 }
 
 fn replicas_are_counted(values: &mut Values, key: &str, engine: Option<&Dialect>, pools: &[PoolDraft]) {

@@ -193,6 +193,7 @@ const PHASE: Label = Label {
     name: "phase",
     values: Values::Closed(|| vec![("prompt", "Up to the first token: TTFT."), ("generation", "After the first token: ITL.")]),
 };
+const BUDGET: Label = Label { name: "budget", values: Values::Named("`all models`, or the model whose own it is") };
 const PREDICTOR: Label =
     Label { name: "predictor", values: Values::Closed(|| Method::ALL.iter().map(|method| (method.name(), method.meaning())).collect()) };
 const AT: Label = Label {
@@ -390,6 +391,7 @@ families! {
     TARGET_RESETS = Counter "target_resets_total" Source [] "Rounds in which a target's counters had moved backwards: its server restarted.";
     DISCOVERY_REFRESHES = Counter "discovery_refreshes_total" Source [REFRESH] "Looks for the targets of a source by result; absent where they are written down.";
     LINT_VIOLATIONS = Counter "lint_violations_total" Exporter [] "Finished plans that broke a rule of the planner's own check and were not used.";
+    GPU_BUDGET = Gauge "gpu_budget" Exporter [BUDGET] "Configured ceiling of GPUs. Absent where there is none.";
     CONFIG_LAST_RELOAD_SUCCESSFUL = Gauge "config_last_reload_successful" Exporter [] "1 if the last attempt to load the configuration succeeded.";
     CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = Gauge "config_last_reload_success_timestamp_seconds" Exporter []
         "When the configuration was last loaded, Unix time.";

@@ -289,6 +289,10 @@ impl Samples {
     fn exporter(&mut self, snapshot: &Snapshot) {
         let since_epoch = |time: Duration| time.as_secs_f64();
         self.put(&catalog::LINT_VIOLATIONS, &[], snapshot.counters.lint_violations as f64);
+        self.put(&catalog::GPU_BUDGET, &["all models"], snapshot.gpus.max.map(f64::from));
+        for model in &snapshot.models {
+            self.put(&catalog::GPU_BUDGET, &[model.policy.model.as_str()], model.policy.gpus.max.map(f64::from));
+        }
         self.flag(&catalog::CONFIG_LAST_RELOAD_SUCCESSFUL, &[], snapshot.reload.successful);
         self.put(&catalog::CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP, &[], since_epoch(snapshot.reload.last_success));
         self.put(&catalog::BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::planner::input::{FailureKind, Lifecycle, ModelPolicy};
+use crate::planner::input::{FailureKind, GpuBand, Lifecycle, ModelPolicy};
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
 use crate::units::{Moment, PoolId, Role, TargetId};
@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub targets: Vec<TargetStatus>,
     /// Above this many targets the per-target families are left out.
     pub max_target_series: usize,
+    /// The GPU budget of all models.
+    pub gpus: GpuBand,
     /// What has been counted since the process started.
     pub counters: Counters,
     /// The last attempt to load the configuration.

@@ -28,7 +28,9 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use super::budget::GpuBand;
+use serde::{Deserialize, Serialize};
+
+use super::input::GpuBand;
 use crate::units::{PoolId, Replicas};
 
 /// What one pool asks for.
@@ -49,7 +51,7 @@ pub struct Claim {
 }
 
 /// What a pool gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// The count.
     pub replicas: Replicas,
@@ -58,7 +60,8 @@ pub struct Grant {
 }
 
 /// What moved a count away from the wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The wish is below the pool's own floor.
     Floor,

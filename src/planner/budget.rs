@@ -25,16 +25,8 @@
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
+use super::input::GpuBand;
 use crate::units::Replicas;
-
-/// A budget of GPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GpuBand {
-    /// At least so many are to be in use. `None`: no floor.
-    pub min: Option<u32>,
-    /// At most so many. `None`: no ceiling.
-    pub max: Option<u32>,
-}
 
 /// What a budget did to a proposal, where it did anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +47,6 @@ pub struct Guarded<T> {
 }
 
 impl GpuBand {
-    fn is_off(self) -> bool {
-        self.min.is_none() && self.max.is_none()
-    }
-
     fn exceeds(self, gpus: u64) -> bool {
         self.max.is_some_and(|max| gpus > u64::from(max))
     }
@@ -113,7 +101,7 @@ impl Single {
     pub fn guard(&self, current: Replicas, proposed: Replicas) -> Guarded<Replicas> {
         let band = self.band;
         let total = self.cost(current);
-        if band.is_off() {
+        if band.is_open() {
             return Guarded { counts: proposed, step: None };
         }
         if !band.contains(total, self.gpus) {
@@ -157,7 +145,7 @@ impl Pair {
     pub fn guard(&self, current: [Replicas; 2], proposed: [Replicas; 2]) -> Guarded<[Replicas; 2]> {
         let band = self.band;
         let total = self.cost(current);
-        if band.is_off() {
+        if band.is_open() {
             return Guarded { counts: proposed, step: None };
         }
         if !band.contains(total, self.largest()) {

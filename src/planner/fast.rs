@@ -39,7 +39,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     };
     for (pool, part) in &decision.pools {
         if let Some(planned) = part.planned() {
-            memory.pools.entry(pool.clone()).or_default().planned = Some(planned);
+            memory.pools.entry(pool.clone()).or_default().decided(planned);
         }
     }
     memory.load = Some(LoadMemory { since, slot, decision });

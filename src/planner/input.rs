@@ -7,11 +7,13 @@
 //! cumulative since the series began; a map key names one series by all labels that make it distinct, so that differences are taken
 //! series by series and added afterwards, never the other way round.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::allotment::Grant;
 use super::model::envelope::Envelope;
 use super::model::queueing::SloMultiplier;
 use super::predict;
@@ -122,6 +124,16 @@ pub struct SourceInput {
 pub struct ModelInput {
     /// The sources that have targets configured.
     pub sources: Vec<SourceInput>,
+    /// What a budget of all models leaves to the pools, from what they wanted in the round before; empty where there is none.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub allowed: BTreeMap<PoolId, Grant>,
+}
+
+impl ModelInput {
+    /// The facts where no budget of several models binds.
+    pub fn of(sources: Vec<SourceInput>) -> Self {
+        Self { sources, allowed: BTreeMap::new() }
+    }
 }
 
 /// Which number of a latency distribution is held against the objective.

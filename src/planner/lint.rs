@@ -3,9 +3,9 @@
 //! It shares no arithmetic with the stages: a fault there must not hide itself here. A violation makes `app` keep the last good plan.
 
 use super::input::ModelPolicy;
-use super::memory::Memory;
+use super::memory::{Memory, PoolMemory};
 use super::observe::COVERAGE_TO_LOWER;
-use super::plan::{Plan, PoolPlan};
+use super::plan::{Limit, Plan, PoolPlan};
 use crate::units::{PoolId, Replicas};
 
 /// A rule that a plan broke.
@@ -43,10 +43,12 @@ pub fn lint(plan: &Plan, policy: &ModelPolicy, before: &Memory) -> Vec<Violation
         ensure(joined(pool_plan), "steps lead from the wish to the plan");
         let last = before.pools.get(&pool.pool).and_then(|memory| memory.planned).map(|last| pool.limits.clamp(last));
         let computed = plan.decided && plan.reason.hold_kind().is_none();
-        ensure(computed || pool_plan.planned_replicas == last, "a plan that was not computed in this round is the last one");
+        let is_rationed = |known: &PoolMemory| known.wanted.is_some_and(|wanted| Some(wanted) != known.planned);
+        let rationed = pool_plan.limits_active.contains(&Limit::GpuBudget) || before.pools.get(&pool.pool).is_some_and(is_rationed);
+        ensure(computed || rationed || pool_plan.planned_replicas == last, "a plan that was not computed in this round is the last one");
         let fell = matches!((pool_plan.planned_replicas, last), (Some(planned), Some(last)) if planned < last);
         let covered = pool_plan.coverage.is_some_and(|coverage| coverage.get() >= COVERAGE_TO_LOWER);
-        ensure(!fell || covered, "a plan falls only on a window that describes the fleet");
+        ensure(!fell || covered || rationed, "a plan falls only on a window that describes the fleet");
     }
     violations
 }

@@ -155,6 +155,9 @@ pub struct PoolMemory {
     /// The last plan after limits.
     #[serde(default)]
     pub planned: Option<Replicas>,
+    /// What the last decision wants, where a GPU budget may leave less; `None` is what is planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wanted: Option<Replicas>,
     /// The value that the plan stands for; published unless an override covers it.
     #[serde(default)]
     pub published: Option<Published>,
@@ -248,6 +251,14 @@ impl Decision {
             coverage: window.and_then(|window| window.coverage.get(&SourceId::Traffic).copied()),
             pools,
         }
+    }
+}
+
+impl PoolMemory {
+    /// Notes a decision. What is planned already stands between a budget and what was wanted before; it follows in this very round.
+    pub(super) fn decided(&mut self, count: Replicas) {
+        self.wanted = Some(count);
+        self.planned = self.planned.or(Some(count));
     }
 }
 

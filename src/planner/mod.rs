@@ -23,6 +23,7 @@ pub mod predict;
 pub mod propose;
 pub mod publish;
 pub mod quantile;
+pub mod ration;
 mod recent;
 pub mod reconcile;
 mod render;
@@ -40,8 +41,9 @@ use std::collections::BTreeMap;
 use input::{Lifecycle, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
 use memory::{Decision, Memory};
 use observe::Round;
-use plan::{LoopDecision, Plan, PoolPlan, Reason};
-use publish::Standing;
+use plan::{LoopDecision, Plan, PoolPlan, Reason, StepReason};
+use ration::Rationed;
+use render::Served;
 
 use crate::units::{Moment, PoolId, Replicas};
 
@@ -109,8 +111,11 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
     }
     let pools = policy.pools.iter().map(|pool| {
         let known = memory.pools.entry(pool.pool.clone()).or_default();
-        let standing = Standing { reason, decided: None, coverage_good: false };
-        let (planned_replicas, serving) = render::serve(known, pool, policy, standing, now);
+        // Budgets are followed in the next round, which knows what stands.
+        let rationed = known.planned.filter(|planned| known.wanted.is_some_and(|wanted| wanted != *planned));
+        let rationed = rationed.map(|replicas| Rationed { replicas, reason: StepReason::LoweredToBudget });
+        let served = Served { reason, computed: false, coverage_good: false, rationed };
+        let (planned_replicas, serving) = render::serve(known, pool, policy, served, now);
         let last = last.pool(&pool.pool).filter(|last| last.role == pool.role);
         let steps = last.filter(|last| last.planned_replicas == planned_replicas).map(|last| last.steps.clone()).unwrap_or_default();
         PoolPlan {

@@ -149,6 +149,7 @@ closed_set! {
         HoldDown = "hold_down", "Allows a decrease only where the data support it.";
         StepDown = "step_down", "Bounds what one decision takes away.";
         Limits = "limits", "Applies the configured minimum and maximum.";
+        GpuBudget = "gpu_budget", "Applies the GPU budgets of the model and of all models.";
     }
 }
 
@@ -171,6 +172,9 @@ closed_set! {
         FirstWindowIncomplete = "first_window_incomplete", "A process that has not watched for long enough since its start does not shrink a pool.";
         RaisedToMinimum = "raised_to_minimum", "The wish was below the configured minimum.";
         LoweredToMaximum = "lowered_to_maximum", "The wish was above the configured maximum.";
+        LoweredToBudget = "lowered_to_budget", "The GPU budget is not enough for all that is wanted.";
+        BudgetHeldByOthers = "budget_held_by_others", "The GPUs are granted and still held by other pools: replicas that end, or are awaited there.";
+        RaisedToBudget = "raised_to_budget", "The GPU budget's minimum is to be used whatever the load.";
     }
 }
 

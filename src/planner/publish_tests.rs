@@ -22,6 +22,7 @@ fn served() -> PoolMemory {
     let published = Published { replicas: Replicas(5), timestamp: START, valid_until: START + Duration::from_secs(600) };
     PoolMemory {
         planned: Some(Replicas(5)),
+        wanted: None,
         published: Some(published),
         served: Some(Replicas(5)),
         frozen: None,

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::input::{Mode, ModelInput, ModelPolicy, PoolPolicy, Slo};
 use super::memory::{Decision, Memory, PoolMemory};
 use super::observe::Round;
-use super::plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, SloSource};
+use super::plan::{HoldKind, Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, SloSource};
 use super::publish::{self, Serving, Standing};
+use super::ration::{Rationed, ration};
 use super::{acting, current_replicas, propose};
 use crate::units::{Moment, PoolId, Positive, Ratio, Replicas, Seconds};
 
@@ -24,6 +25,7 @@ pub(super) fn render(
     // What is seen right now overrules an older verdict: a fleet that stopped answering is shown at once, not at the next boundary.
     let reason = round.blind.unwrap_or(decision.reason);
     let computed_now = decided.is_some() && reason.hold_kind().is_none();
+    let rations = ration(memory, input, policy, now);
     let mut changed = false;
     let mut pools = Vec::new();
     for pool in &policy.pools {
@@ -31,7 +33,8 @@ pub(super) fn render(
         let reason = round.blind.or(own).unwrap_or(reason);
         let computed_now = decided.is_some() && reason.hold_kind().is_none();
         let verdict = Verdict { reason, computed_now, decided: decided.is_some(), before: before.get(&pool.pool).copied() };
-        let pool_plan = render_pool(memory, &decision, pool, policy, verdict, round, input, now);
+        let rationed = rations.get(&pool.pool).copied();
+        let pool_plan = render_pool(memory, &decision, (pool, rationed), policy, verdict, round, input, now);
         changed |= [pool_plan.slow_loop, pool_plan.fast_loop].contains(&LoopDecision::Scale);
         pools.push(pool_plan);
     }
@@ -93,7 +96,7 @@ struct Verdict {
 fn render_pool(
     memory: &mut Memory,
     decision: &Decision,
-    pool: &PoolPolicy,
+    (pool, rationed): (&PoolPolicy, Option<Rationed>),
     policy: &ModelPolicy,
     verdict: Verdict,
     round: &Round,
@@ -106,9 +109,9 @@ fn render_pool(
     let known = memory.pools.entry(pool.pool.clone()).or_default();
     // Where the plan itself is not what is served, it is compared with the last plan.
     let before = if policy.mode == Mode::Publish { known.published.map(|published| published.replicas) } else { verdict.before };
-    let decided_count = known.planned.filter(|_| verdict.computed_now);
-    let standing = Standing { reason: verdict.reason, decided: decided_count, coverage_good: round.coverage_good };
-    let (planned_replicas, serving) = serve(known, pool, policy, standing, now);
+    let served = Served { reason: verdict.reason, computed: verdict.computed_now, coverage_good: round.coverage_good, rationed };
+    let (planned_replicas, serving) = serve(known, pool, policy, served, now);
+    let decided_count = planned_replicas.filter(|_| verdict.computed_now);
     let what = match (verdict.decided, verdict.computed_now) {
         (false, _) => LoopDecision::Wait,
         (true, false) => LoopDecision::Hold,
@@ -117,8 +120,15 @@ fn render_pool(
     };
     let (slow_loop, fast_loop) = if policy.load.is_some() { (LoopDecision::Wait, what) } else { (what, LoopDecision::Wait) };
     // A reload may have moved the limits since the decision; its steps then no longer lead to the plan.
-    let steps = if part.planned() == planned_replicas { part.steps } else { Vec::new() };
-    let limits_active = with_pin(&part.limits_active, &serving);
+    let rationed = rationed.filter(|rationed| Some(rationed.replicas) == planned_replicas).zip(part.planned());
+    let (mut steps, mut limits_active) = (part.steps, with_pin(&part.limits_active, &serving));
+    if let Some((step, limit)) = rationed.map(|(rationed, before)| rationed.step(before)) {
+        steps.push(step);
+        limits_active.push(limit);
+    }
+    if steps.last().is_some_and(|step| Some(step.after) != planned_replicas) {
+        steps = Vec::new();
+    }
     PoolPlan {
         pool: pool.pool.clone(),
         role: pool.role,
@@ -146,15 +156,39 @@ fn render_pool(
     }
 }
 
-/// The plan inside the limits in force, and what is served of it.
+/// What a served count rests on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    pub reason: Reason,
+    /// Whether a decision was made in this round.
+    pub computed: bool,
+    /// Whether most targets answer.
+    pub coverage_good: bool,
+    /// What the GPU budgets make of what is wanted, where that is something else.
+    pub rationed: Option<Rationed>,
+}
+
+/// The plan inside the limits and budgets in force, and what is served of it.
 pub(super) fn serve(
     known: &mut PoolMemory,
     pool: &PoolPolicy,
     policy: &ModelPolicy,
-    standing: Standing,
+    served: Served,
     now: Moment,
 ) -> (Option<Replicas>, Serving) {
-    known.planned = known.planned.map(|planned| pool.limits.clamp(planned));
+    let clamped = |count: Option<Replicas>| count.map(|count| pool.limits.clamp(count));
+    let before = clamped(known.planned);
+    known.wanted = clamped(known.wanted.or(known.planned));
+    let left = served.rationed.map(|rationed| rationed.replicas).or(known.wanted);
+    let blind = served.reason.hold_kind() == Some(HoldKind::Blind);
+    // GPUs that become free are no reason to grow while nothing is seen.
+    known.planned = if blind && !served.computed && left > before { before } else { left };
+    let moved = known.planned != before;
+    if let (true, true, Some(published), Some(planned)) = (moved, blind, &mut known.published, known.planned) {
+        published.replicas = planned;
+    }
+    let decided = known.planned.filter(|_| served.computed || (moved && !blind));
+    let standing = Standing { reason: served.reason, decided, coverage_good: served.coverage_good };
     (known.planned, publish::publish(known, pool, policy, standing, now))
 }
 

@@ -270,7 +270,7 @@ fn decide_pool(decision: &mut Decision, proposal: &propose::Proposal, pool: &Poo
 fn conclude(memory: &mut Memory, policy: &ModelPolicy, now: Moment, decision: Decision, next: Next) {
     for (pool, part) in &decision.pools {
         if let Some(planned) = part.planned() {
-            memory.pools.entry(pool.clone()).or_default().planned = Some(planned);
+            memory.pools.entry(pool.clone()).or_default().decided(planned);
         }
     }
     memory.decision = Some(decision);

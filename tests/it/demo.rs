@@ -81,7 +81,7 @@ impl Show {
         while self.coming.front().is_some_and(|(when, _)| *when <= at) {
             self.listed = self.coming.pop_front().expect("there is one").1;
         }
-        let input = ModelInput { sources: self.policy.pools.iter().map(|pool| self.scrape(pool, at)).collect() };
+        let input = ModelInput::of(self.policy.pools.iter().map(|pool| self.scrape(pool, at)).collect());
         let now = Moment { monotonic: at, wall: EPOCH + at };
         let (plan, memory) = plan(&input, std::mem::take(&mut self.memory), &self.policy, now);
         self.memory = memory;

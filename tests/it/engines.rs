@@ -112,7 +112,7 @@ fn planned(rounds: Rounds, policy: &ModelPolicy) -> Plan {
             })
             .collect();
         let before = memory.clone();
-        let (plan, after) = plan(&ModelInput { sources }, memory, policy, Moment { monotonic: at, wall: Duration::from_secs(START) + at });
+        let (plan, after) = plan(&ModelInput::of(sources), memory, policy, Moment { monotonic: at, wall: Duration::from_secs(START) + at });
         assert_eq!(lint(&plan, policy, &before), []);
         memory = after;
         last = Some(plan);

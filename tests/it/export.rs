@@ -27,6 +27,7 @@ pub mod fixture {
     use inference_planner_exporter::planner::input::*;
     use inference_planner_exporter::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
     use inference_planner_exporter::planner::plan::*;
+    use inference_planner_exporter::planner::predict::Method;
     use inference_planner_exporter::units::*;
 
     /// When the fixture's round was planned.
@@ -188,7 +189,7 @@ pub mod fixture {
                 output_tokens: Tokens(256.0),
             }),
             outlook: None,
-            predictor_errors: BTreeMap::new(),
+            predictor_errors: BTreeMap::from([(Method::Constant, Ratio(0.2))]),
             latency_ratio: LatencyRatios { prompt: Some(Ratio(1.841_860_465_116_279)), generation: Some(Ratio(1.031)) },
             estimated: Estimates { current: latencies, recommended: latencies },
             envelope: Some(trace()),
@@ -232,6 +233,7 @@ pub mod fixture {
             models: vec![model("Qwen/Qwen3-8B", ["qwen-prefill", "qwen-decode"])],
             targets: vec![target("10.0.0.1:8000/metrics", true), target("10.0.0.2:8000/metrics", false)],
             max_target_series: 1000,
+            gpus: GpuBand { min: None, max: Some(64) },
             counters: Counters::default(),
             reload: ReloadState { successful: true, last_success: AT.wall },
             scrape_interval: Duration::from_secs(5),

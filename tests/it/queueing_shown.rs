@@ -395,7 +395,7 @@ fn planned(policy: &ModelPolicy, pools: &[(&str, Parameters, usize, f64)], rates
                 .collect(),
             lifecycle: None,
         };
-        let input = ModelInput { sources: pools.iter().zip(&servers).map(source).collect() };
+        let input = ModelInput::of(pools.iter().zip(&servers).map(source).collect());
         let now = Moment { monotonic: Duration::from_secs_f64(at), wall: Duration::from_secs_f64(1_795_953_600.0 + at) };
         let (plan, next) = inference_planner_exporter::planner::plan(&input, memory, policy, now);
         (memory, last) = (next, Some(plan));

@@ -146,7 +146,13 @@ fn inputs(history: &[RoundOf]) -> Vec<(ModelInput, Moment)> {
             reading: pages.reading(*target, answer),
         };
         let targets = round.targets.iter().map(reading).collect();
-        (ModelInput { sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets, lifecycle: None }] }, now)
+        (
+            ModelInput {
+                sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets, lifecycle: None }],
+                allowed: BTreeMap::new(),
+            },
+            now,
+        )
     };
     history.iter().map(round).collect()
 }

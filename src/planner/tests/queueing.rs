@@ -146,7 +146,7 @@ impl World {
                 .collect(),
             lifecycle: None,
         });
-        let input = ModelInput { sources: sources.collect() };
+        let input = ModelInput::of(sources.collect());
         let now = Moment { monotonic: at, wall: Duration::from_secs(MIDNIGHT) + at };
         let before = std::mem::take(&mut self.memory);
         let (plan, memory) = plan(&input, before.clone(), &self.policy, now);

@@ -390,7 +390,7 @@ fn no_targets_and_a_failed_discovery_have_their_own_reasons() {
         let (mut world, _) = decided();
         let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: failed, targets: Vec::new(), lifecycle: None }];
         let moment = world.moment(360.0);
-        let (plan, memory) = crate::planner::plan(&ModelInput { sources }, world.memory.clone(), &world.policy, moment);
+        let (plan, memory) = crate::planner::plan(&ModelInput::of(sources), world.memory.clone(), &world.policy, moment);
         assert_eq!((plan.reason, plan.decided, counts(&plan)), (reason, true, [Some(5), Some(2)]));
         world.memory = memory;
         assert_eq!(counts(&world.round(780.0, Vec::new())), [None, None], "blind holds expire");
@@ -403,7 +403,7 @@ fn a_failed_discovery_that_keeps_the_old_list_changes_nothing() {
     router.serve(Served::typical(3600.0));
     let targets = vec![TargetReading { target: TargetId::from("a:8000/metrics"), at: Duration::from_secs(360), reading: router.reading() }];
     let sources = vec![SourceInput { source: SourceId::Traffic, discovery_failed: true, targets, lifecycle: None }];
-    let (plan, _) = crate::planner::plan(&ModelInput { sources }, world.memory.clone(), &world.policy, world.moment(360.0));
+    let (plan, _) = crate::planner::plan(&ModelInput::of(sources), world.memory.clone(), &world.policy, world.moment(360.0));
     assert_eq!((plan.reason, rate(&plan)), (Reason::None, BUSY));
 }
 

@@ -14,7 +14,7 @@ fn pin(world: &World, replicas: u32, until: f64) -> Option<Pin> {
 }
 
 fn nothing_scraped() -> ModelInput {
-    ModelInput { sources: Vec::new() }
+    ModelInput::of(Vec::new())
 }
 
 #[test]
@@ -231,9 +231,8 @@ fn a_violation_at_a_boundary_holds_until_the_next_decision() {
     let _quiet = world.drive(&mut router, 180.0, 355.0, 1.0);
     router.serve(Served::typical(5.0));
     let target = TargetReading { target: TargetId::from("a:8000/metrics"), at: Duration::from_secs(360), reading: router.reading() };
-    let input = ModelInput {
-        sources: vec![SourceInput { source: SourceId::Traffic, discovery_failed: false, targets: vec![target], lifecycle: None }],
-    };
+    let source = SourceInput { source: SourceId::Traffic, discovery_failed: false, targets: vec![target], lifecycle: None };
+    let input = ModelInput::of(vec![source]);
     let (plan, memory) = hold(&input, world.memory.clone(), &world.policy, world.moment(360.0), Reason::LintViolation);
     assert_eq!((plan.reason, plan.decided, plan.outcome), (Reason::LintViolation, true, Some(Outcome::Held)));
     assert_eq!(lint::lint(&plan, &world.policy, &world.memory), []);

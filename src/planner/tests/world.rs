@@ -180,7 +180,7 @@ impl World {
             })
             .collect();
         let before = self.memory.clone();
-        let (plan, memory) = crate::planner::plan(&ModelInput { sources }, self.memory.clone(), &self.policy, self.moment(at));
+        let (plan, memory) = crate::planner::plan(&ModelInput::of(sources), self.memory.clone(), &self.policy, self.moment(at));
         assert_eq!(lint::lint(&plan, &self.policy, &before), [], "{plan:#?}");
         self.memory = memory;
         plan

@@ -63,7 +63,7 @@ impl Planner {
             };
             sources.extend(self.policy.pools.iter().map(servers));
         }
-        ModelInput { sources }
+        ModelInput::of(sources)
     }
 }
 

@@ -117,7 +117,10 @@ pub fn play(variants: &[Variant], policy: &ModelPolicy, shape: Shape, length: u6
         }
         let at = Duration::from_secs(now);
         fleets.iter_mut().for_each(|fleet| fleet.advance_to(at));
-        let input = ModelInput { sources: variants.iter().zip(&fleets).map(|(variant, fleet)| source(variant, fleet, at)).collect() };
+        let input = ModelInput {
+            sources: variants.iter().zip(&fleets).map(|(variant, fleet)| source(variant, fleet, at)).collect(),
+            allowed: BTreeMap::new(),
+        };
         let moment = Moment { monotonic: at, wall: EPOCH + at };
         let before = std::mem::take(&mut memory);
         let (plan, after) = plan(&input, before.clone(), policy, moment);
