@@ -37,7 +37,7 @@ pub struct ModelFlags {
     /// Largest recommendation of each pool [default: 8]
     #[arg(long)]
     pub max_replicas: Option<u32>,
-    /// The measured profile, profile.json; means preset infera
+    /// The measured profile: profile.json, or the folder that Dynamo's profiler wrote; means preset infera
     #[arg(long)]
     pub profile_results: Option<PathBuf>,
     /// The folder where llm-d's ConfigMap wva-queueing-model-config is mounted, or one like it; means preset wva where nothing else is
@@ -76,13 +76,7 @@ impl ModelFlags {
 
 /// Reads the configuration file, if there is one, the environment, and every file that they name.
 pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
-    let file = match file {
-        None => None,
-        Some(path) => {
-            let text = text_of(path).map_err(|error| vec![Problem::of_file(path, format!("cannot be read: {error}"))])?;
-            Some(SourceText { path: path.to_owned(), text })
-        }
-    };
+    let file = file.map(source).transpose()?;
     let draft = config::read(Inputs { file, env: environment(), flags, own_namespace: own_namespace() });
     let mut files = BTreeMap::new();
     let mut read = |path: &Path| match text_of(path) {
@@ -90,14 +84,37 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => drop(files.insert(path.to_owned(), Err(error.to_string()))),
     };
-    draft.files().iter().for_each(|path| read(path));
+    let (folders, named): (Vec<&PathBuf>, _) = draft.files().iter().partition(|path| draft.may_be_folder(path) && path.is_dir());
+    named.iter().for_each(|path| read(path));
     if let Some(folder) = draft.folder() {
         match files_in(folder) {
             Ok(found) => found.iter().for_each(|path| read(path)),
             Err(error) => drop(files.insert(folder.to_owned(), Err(error.to_string()))),
         }
     }
+    folders.iter().for_each(|folder| profile_folder(folder, &mut files));
     draft.finish(&files)
+}
+
+/// Reads what a folder has of Dynamo's profile data.
+fn profile_folder(folder: &Path, files: &mut BTreeMap<PathBuf, Result<String, String>>) {
+    let before = files.len();
+    for file in config::profile_files(folder) {
+        match bytes_of(&file) {
+            Ok(bytes) => drop(files.insert(file.clone(), config::profile_text(&file, bytes))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => drop(files.insert(file, Err(error.to_string()))),
+        }
+    }
+    if files.len() == before {
+        files.insert(folder.to_owned(), Err(config::no_profile()));
+    }
+}
+
+/// The text of a file that was named on the command line.
+pub(super) fn source(path: &Path) -> Result<SourceText, Vec<Problem>> {
+    let text = text_of(path).map_err(|error| vec![Problem::of_file(path, format!("cannot be read: {error}"))])?;
+    Ok(SourceText { path: path.to_owned(), text })
 }
 
 /// What is in a folder, save what begins with a dot: there Kubernetes keeps what it swaps.
@@ -117,16 +134,21 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 }
 
 fn text_of(path: &Path) -> std::io::Result<String> {
+    let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+    String::from_utf8(bytes_of(path)?).map_err(invalid)
+}
+
+fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
     // A pipe or a device would block or never end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("expected a file, got something else"));
     }
-    let mut text = String::new();
-    let read = std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
     if read as u64 > LARGEST_FILE {
         return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes, got more")));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 fn environment() -> Vec<(String, String)> {

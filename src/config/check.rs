@@ -283,6 +283,11 @@ fn texts(dict: &figment::value::Dict) -> Result<BTreeMap<String, String>, String
 /// The value of a kind, or the sentence that refuses it.
 fn read(kind: Kind, value: &Layered, layer: Layer) -> Result<Scalar, String> {
     let refused = || format!("expected {}, got {}", expected(kind), shown(value));
+    if let Layered::String(_, text) = value
+        && let Some(what) = text.strip_prefix(scalar::PLACEHOLDER)
+    {
+        return Err(format!("still to be filled in{what}"));
+    }
     // Variables and defaults are text whatever they mean; a file has types.
     let untyped = layer != Layer::File;
     match (kind, value) {
@@ -379,7 +384,8 @@ pub(super) fn expected(kind: Kind) -> String {
     }
 }
 
-fn one_of(words: &[&str]) -> String {
+/// Words as a sentence has them.
+pub(super) fn one_of(words: &[&str]) -> String {
     match words {
         [only] => (*only).to_owned(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),

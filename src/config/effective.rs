@@ -292,7 +292,7 @@ fn millis(objective: Positive) -> String {
 }
 
 /// A text in double quotes, which YAML reads as text whatever it holds.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::access::Finding;
 use super::check::Values;
 use super::config_map::{self, ConfigMap};
+use super::dynamo::profile as raw;
 use super::effective::{self, Origins};
 use super::flags::Flags;
 use super::layers::{self, Merged};
@@ -143,6 +144,12 @@ impl Draft {
         &self.files
     }
 
+    /// Whether a path among [`Draft::files`] may be a folder with Dynamo's profile data. The caller then reads those of its
+    /// [`profile_files`](super::profile_files) that are there, as [`profile_text`](super::profile_text) has them.
+    pub fn may_be_folder(&self, path: &Path) -> bool {
+        self.models.iter().any(|model| model.profile.as_deref() == Some(path))
+    }
+
     /// The folder of which the caller is to read every file as well, save those whose names begin with a dot; `None` where there is none.
     pub fn folder(&self) -> Option<&Path> {
         self.settings.queueing_config.as_deref()
@@ -150,8 +157,8 @@ impl Draft {
 
     /// Completes the configuration with the text of its files, or tells all problems of all files.
     ///
-    /// `files` holds for each of [`Draft::files`], and for each file of [`Draft::folder`], its text or why it cannot be read; for a folder
-    /// that cannot be listed, why not. A path that it does not hold is a file that does not exist: a problem for a profile, for
+    /// `files` holds for each of [`Draft::files`], for each file of a profile that is a folder, and for each file of [`Draft::folder`], its
+    /// text or why it cannot be read; for a folder that cannot be listed, why not. A path that it does not hold is a file that does not exist: a problem for a profile, for
     /// credentials and for the ConfigMap's `default`, no pins for the overrides, a note for a list of targets.
     pub fn finish(mut self, files: &BTreeMap<PathBuf, Result<String, String>>) -> Result<Loaded, Vec<Problem>> {
         let (envelopes, traces) = (self.profiles(files), self.traces(files));
@@ -160,6 +167,9 @@ impl Draft {
         config.iter().for_each(|config| budgets::fit(&mut self.values, config));
         // What requests need is followed where they are made.
         let mut sources: Vec<PathBuf> = self.source.iter().chain(&self.files[..self.watched]).cloned().collect();
+        let folders = sources.clone();
+        let inside = folders.iter().filter(|path| self.may_be_folder(path)).flat_map(|folder| raw::profile_files(folder));
+        sources.extend(inside.filter(|file| files.contains_key(file)));
         if let Some(folder) = self.folder() {
             sources.push(folder.to_owned());
             sources.extend(files.keys().filter(|file| config_map::is_entry(folder, file)).cloned());
@@ -207,16 +217,22 @@ impl Draft {
         for model in &self.models {
             let Some(path) = &model.profile else { continue };
             let key = format!("{}.planner.profile", model.key);
-            match files.get(path) {
-                None => self.values.problem(&key, format!("{} does not exist", path.display())),
-                Some(Err(error)) => self.values.problem(&key, format!("{} cannot be read: {error}", path.display())),
-                Some(Ok(_)) if seen.contains(&path) => {}
-                Some(Ok(text)) => match profile::parse(path, text) {
-                    Ok(envelope) => {
-                        envelopes.insert(path.clone(), envelope);
-                    }
-                    Err(problems) => self.problems.extend(problems),
-                },
+            let read = match (raw::of_folder(path, files), files.get(path)) {
+                (None, None) => {
+                    self.values.problem(&key, format!("{} does not exist", path.display()));
+                    continue;
+                }
+                (None, Some(Err(error))) => {
+                    self.values.problem(&key, format!("{} cannot be read: {error}", path.display()));
+                    continue;
+                }
+                _ if seen.contains(&path) => continue,
+                (Some(read), _) => read,
+                (None, Some(Ok(text))) => profile::parse(path, text),
+            };
+            match read {
+                Ok(envelope) => drop(envelopes.insert(path.clone(), envelope)),
+                Err(problems) => self.problems.extend(problems),
             }
             seen.push(path);
         }

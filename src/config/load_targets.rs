@@ -75,10 +75,10 @@ pub(super) fn outlived(values: &mut Values, key: &str, load: Option<LoadPolicy>,
     }
 }
 
-/// Refuses keys that are written and have no meaning there.
+/// Refuses keys that are written and have no meaning there. What has a problem of its own, or stands in something that has, is told already.
 pub(super) fn refuse(values: &mut Values, keys: impl Iterator<Item = String>, message: &str) {
     for key in keys {
-        if values.is_written(&key) {
+        if values.is_written(&key) && !values.is_wrong(&key) {
             values.problem(&key, message);
         }
     }

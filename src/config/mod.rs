@@ -17,6 +17,7 @@
 //! | `query` | which Prometheus is asked instead of them |
 //! | `profile`, `overrides`, `config_map` | what do the files say that it names |
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
+//! | `dynamo` | what do the files of Dynamo's planner mean here |
 //! | `budgets` | do the minima fit the GPU budgets |
 //! | `loops` | which loops does preset dynamo run, and how far may they go |
 //! | `predictor` | how is the next window forecast |
@@ -29,6 +30,7 @@ mod budgets;
 mod check;
 mod config_map;
 mod custom;
+mod dynamo;
 mod effective;
 mod flags;
 mod layers;
@@ -60,6 +62,7 @@ use std::time::Duration;
 
 pub use access::AccessConfig;
 pub use config_map::Objectives;
+pub use dynamo::{no_profile, profile_files, profile_text, translate as from_dynamo};
 pub use flags::Flags;
 pub use load::{Draft, Inputs, Loaded, Portable, read};
 pub use names::pool_name;

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::dynamo::profile as raw;
 use super::problem::Problem;
 use crate::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument, ProfileProblem};
 
-/// Reads a profile. All problems of the file are reported at once; `file` only names it in them.
+/// Reads a profile, or the raw data of Dynamo's profiler in one document. All problems of the file are reported at once; `file` only names it in them.
 pub fn parse(file: &Path, text: &str) -> Result<Envelope, Vec<Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let root: Value = serde_json::from_str(text).map_err(|error| {
@@ -18,6 +19,9 @@ pub fn parse(file: &Path, text: &str) -> Result<Envelope, Vec<Problem>> {
         let message = message.split(" at line ").next().unwrap_or(&message);
         vec![Problem::syntax(file, Some((error.line(), error.column())), format!("not readable as JSON: {message}"))]
     })?;
+    if raw::is_raw(&root) {
+        return raw::of_document(file, &root);
+    }
     let mut walk = Walk { problems: Vec::new() };
     let document = walk.document(&root);
     // The rules are judged even where cells could not be read: those cells hold a value that breaks no rule of its own.
@@ -151,7 +155,8 @@ impl Walk {
     }
 }
 
-fn shown(value: &Value) -> String {
+/// A value, cut where it is long.
+pub(super) fn shown(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::check;
+use super::dynamo;
 use super::layers;
 use super::schema::{ENTRY_KEYS, Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
 
@@ -48,6 +49,16 @@ const PROFILE: &str = "\
 
 `planner.profile` names a profile.json: a prompt curve (`prefill`: `isl`, `ttft_ms`, `thpt_per_gpu`) and a generation surface (`decode`: `kv_usage`, `context_length`, `itl_ms`, `thpt_per_gpu`, `max_kv_tokens`), with `prefill_engine_num_gpu` and `decode_engine_num_gpu` (1 if absent).
 Every series is complete, finite and positive, axes strictly increase, the surface is a full rectangle; a problem names the cell. Unknown keys are skipped, and a number may stand in quotes.
+
+It may also name what Dynamo's profiler wrote, as it is: a folder with `selected_prefill_interpolation/raw_data.npz` or `prefill_raw_data.json` and `selected_decode_interpolation/raw_data.npz` or `decode_raw_data.json` (the first that is there counts), or one JSON document with the arrays of both. They are read again when they change. A problem names file, array and index. The data say nothing of GPUs: write `gpus_per_replica` at pools with more than one.
+Their points lie where the load was. On the surface, contexts within 1 % of each other are one row, columns are all KV usages that were measured, and a row is linear between its own points; beyond its first and last point it has the values of the nearest, so that nothing unmeasured is promised. A place that was measured twice counts as the mean. Points of which no two share a context make no surface, and are refused.
+";
+
+const DYNAMO: &str = "\
+## Dynamo's planner configuration
+
+`inference-planner-exporter check --from-dynamo FILE` translates it, or a DynamoGraphDeploymentRequest that holds it under `spec.features.planner`. Fields are checked as Dynamo checks them; a misspelt one is refused. What the file does not say is written as `FILL_IN: ...`, which `check` refuses until somebody has written it: the model where it is null, GPUs of a replica where they are null, selectors, the largest count without a GPU budget.
+
 ";
 
 /// The text of `README.md`.
@@ -68,6 +79,9 @@ pub fn render() -> String {
     table(&mut page, ENTRY_KEYS);
     page.push('\n');
     page.push_str(PROFILE);
+    page.push('\n');
+    page.push_str(DYNAMO);
+    page.push_str(&dynamo::table());
     page.push_str("\n## Known names that this version does not support yet\n\n");
     for key in KEYS.iter().filter(|key| matches!(key.kind, Kind::Later)) {
         let _ = writeln!(page, "- `{}`", key.path);

@@ -11,6 +11,9 @@ use crate::units::TargetId;
 /// The longest span of time that is accepted anywhere. Sums of a few of them stay far from the end of every clock.
 pub(super) const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// What a value begins with that somebody has still to write, as in a translated configuration. What belongs there follows.
+pub(super) const PLACEHOLDER: &str = "FILL_IN";
+
 /// Longest Kubernetes label value.
 const LABEL_LENGTH: usize = 63;
 

@@ -857,6 +857,10 @@ proptest! {
         }
         let _ = load_with(file("c.yaml", &format!("overrides_file: o\n{MINIMAL}")), Some(&text));
         let _ = config::profile::parse(Path::new("p"), &text);
+        for path in ["d.yaml", "d.json", "d"] {
+            let _ = config::from_dynamo(&SourceText { path: path.into(), text: text.clone() });
+        }
+        let _ = config::profile_text(Path::new("raw_data.npz"), text.clone().into_bytes());
         let _ = (parse_millis_flag(&text), parse_seconds_flag(&text));
     }
 

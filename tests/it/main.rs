@@ -8,6 +8,7 @@ mod config_wva;
 mod decisions;
 mod demo;
 mod discovery;
+mod dynamo;
 mod engine_custom;
 mod engine_pages;
 mod engines;

@@ -26,6 +26,7 @@ const ROOMS: &[Room] = &[
         &["units", "engines", "planner", "simulator"],
         &[
             "figment",
+            "flate2",
             "humantime",
             "jiff",
             "regex_lite",

@@ -18,7 +18,7 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].planner.prefill_scale_down_queue_tokens", Count(0, MOST_TOKENS), Derived("required with target load and a prefill pool"), "One less while no more wait at any; below the former."),
     key("models[].planner.decode_scale_up_kv_rate", Count(1, 1000), Derived("required with target load and a decode or aggregated pool"), "One more from this share of the KV memory of one replica in use or waited for, in percent."),
     key("models[].planner.decode_scale_down_kv_rate", Count(0, 1000), Derived("required with target load and a decode or aggregated pool"), "One less while no replica has more; below the former."),
-    key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile, profile.json. Preset dynamo reads it with target sla, preset wva does not."),
+    key("models[].planner.profile", Path, Derived("none; preset infera requires one"), "The capacity profile: profile.json, or the profile data of Dynamo, a folder or one JSON document. Preset dynamo reads it with target sla, preset wva does not."),
     key("models[].planner.adjustment_interval", Span(SECOND), Derived("3m; 30s with preset wva"), "Time between two decisions of the slow loop, and the window of what is observed; at least `scrape.interval`."),
     key("models[].planner.load_adjustment_interval", Span(100 * MILLIS), Derived("`scrape.interval` with preset dynamo"), "Time between two decisions of the fast loop, which adds or removes one replica; at least `scrape.interval`."),
     key("models[].planner.hold_for", Span(SECOND), Derived("10m, or 3 adjustment intervals if that is longer"), "How long a recommendation is published without a new reason to; at least 3 adjustment intervals."),
