@@ -36,20 +36,25 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     let was_blind = memory.load.as_ref().is_some_and(|known| known.decision.is_blind());
     let since = known.filter(|_| !was_blind).map_or(now.monotonic, |(since, _)| since);
     let mut enough = memory.load.as_mut().map(|known| std::mem::take(&mut known.enough)).unwrap_or_default();
+    let asking = memory.load.as_ref().map(|known| known.asking.clone()).unwrap_or_default();
     let (decision, found) = match round.blind {
-        Some(reason) => (frame(memory, reason), BTreeMap::new()),
+        Some(reason) => (frame(memory, reason), Found::default()),
         None => {
             memory.load.iter_mut().for_each(|known| known.enough.clone_from(&enough));
             decide(memory, input, policy, load, now)
         }
     };
-    remember(&mut enough, found, load, now);
+    remember(&mut enough, found.enough, load, now);
+    let asking = found.asks.into_iter().map(|pool| (pool.clone(), asking.get(&pool).copied().unwrap_or(now.monotonic))).collect();
     for (pool, part) in &decision.pools {
+        if matches!(load.rule, FastRule::Objectives { .. }) {
+            look_back(memory, pool, part, policy, now);
+        }
         if let Some(planned) = part.planned() {
             memory.pools.entry(pool.clone()).or_default().decided(planned);
         }
     }
-    memory.load = Some(LoadMemory { since, slot, decision, enough });
+    memory.load = Some(LoadMemory { since, slot, decision, enough, asking });
     true
 }
 
@@ -77,15 +82,29 @@ fn frame(memory: &Memory, reason: Reason) -> Decision {
     decision
 }
 
-/// The decision, and the smallest counts that would be enough.
-fn decide(
-    memory: &Memory,
-    input: &ModelInput,
-    policy: &ModelPolicy,
-    load: &LoadPolicy,
-    now: Moment,
-) -> (Decision, BTreeMap<PoolId, Replicas>) {
-    let mut enough = BTreeMap::new();
+/// Follows which decreases had to be taken back.
+fn look_back(memory: &mut Memory, pool: &PoolId, part: &PoolDecision, policy: &ModelPolicy, now: Moment) {
+    let traffic = latency::traffic(memory);
+    let before = memory.pools.get(pool).and_then(|known| known.planned);
+    let reversals = memory.reversals.entry(pool.clone()).or_default();
+    reversals.judge(traffic, policy.interval, now);
+    if let (Some(before), Some(after)) = (before, part.planned()) {
+        reversals.note(before, after, traffic, now);
+    }
+}
+
+/// What decisions to come look back to.
+#[derive(Debug, Default)]
+struct Found {
+    /// The smallest counts that would be enough.
+    enough: BTreeMap<PoolId, Replicas>,
+    /// The pools whose load asks for more.
+    asks: Vec<PoolId>,
+}
+
+/// The decision, and what the next ones look back to.
+fn decide(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, load: &LoadPolicy, now: Moment) -> (Decision, Found) {
+    let mut found = Found::default();
     let mut decision = frame(memory, Reason::None);
     let lengths = Lengths::of(memory, input, policy, now);
     let long_enough = memory.load.as_ref().is_some_and(|known| now.monotonic.saturating_sub(known.since) >= policy.shortest_first_window());
@@ -95,7 +114,8 @@ fn decide(
             FastRule::Thresholds(bands) => decide_pool(memory, input, pool, policy, watch, bands),
             FastRule::Objectives { sensitivity, delay } => {
                 let decided = latency::decide_pool(memory, input, pool, policy, watch, (*sensitivity, *delay));
-                enough.extend(decided.enough.map(|count| (pool.pool.clone(), count)));
+                found.enough.extend(decided.enough.map(|count| (pool.pool.clone(), count)));
+                found.asks.extend(decided.asks.then(|| pool.pool.clone()));
                 include(&mut decision.estimated.current, decided.current);
                 include(&mut decision.estimated.recommended, decided.recommended);
                 PoolDecision { capacity: sized(memory, pool), ..decided.part }
@@ -108,7 +128,7 @@ fn decide(
     if let (Some(Some(first)), true) = (reasons.first(), reasons.iter().all(Option::is_some)) {
         decision.reason = *first;
     }
-    (decision, enough)
+    (decision, found)
 }
 
 /// Notes which counts would have been enough, and forgets those that are older than a decrease looks back.

@@ -19,20 +19,32 @@ use super::fast::{Watch, keep};
 use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, RegressionPolicy, Sample};
 use super::load::Lengths;
 use super::memory::{Memory, PoolDecision};
-use super::model::iteration::Iteration;
+use super::model::iteration::{Iteration, Work};
 use super::observe::COVERAGE_TO_RAISE;
 use super::plan::{Capability, Latencies, LatencyCause, LatencyTrace, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::load::{Cause, Counts, Decision, Engine, Judge, Load, Outlook, Rules, decide};
+use super::slow::IDLE_AFTER;
+use super::startup::Growth;
 use super::watching::{Watched, pages};
 use super::{current_replicas, listed_targets, sizing, standing};
-use crate::units::{Moment, Ratio, Replicas, Requests, Role, Seconds, TargetId, Tokens};
+use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
+
+/// Decisions after the first that must ask for more as well: while something waits, and while nothing does, when a batch may just be large by chance.
+const CONFIRMATIONS: u32 = 2;
+const CONFIRMATIONS_AT_REST: u32 = 6;
+/// Replicas that arrive one after the other look as if they started within seconds.
+const SHORTEST_HORIZON: Duration = Duration::from_secs(60);
+/// The start-up that is assumed before one was measured.
+const USUAL_STARTUP: Duration = Duration::from_secs(120);
 
 /// A pool's decision, and what a request would see at the current and at the recommended count.
 pub(super) struct Decided {
     pub part: PoolDecision,
     /// The smallest count that would be enough now; `None` where that cannot be told.
     pub enough: Option<Replicas>,
+    /// Whether the load asks for one more.
+    pub asks: bool,
     pub current: Latencies,
     pub recommended: Latencies,
 }
@@ -40,13 +52,13 @@ pub(super) struct Decided {
 impl Decided {
     fn held(reason: Reason, coverage: Ratio, missing: Vec<Missing>) -> Self {
         let part = PoolDecision { reason: Some(reason), coverage: Some(coverage), missing, ..PoolDecision::default() };
-        Self { part, enough: None, current: Latencies::default(), recommended: Latencies::default() }
+        Self { part, enough: None, asks: false, current: Latencies::default(), recommended: Latencies::default() }
     }
 }
 
 /// Decides for one pool.
 pub(super) fn decide_pool(
-    memory: &Memory,
+    memory: &mut Memory,
     input: &ModelInput,
     pool: &PoolPolicy,
     policy: &ModelPolicy,
@@ -75,19 +87,50 @@ pub(super) fn decide_pool(
         missing.push(Missing { what: Capability::BatchedTokens, target: None });
     }
     let rules = Rules { ttft: Seconds(policy.slo.ttft.get()), itl: Seconds(policy.slo.itl.get()), sensitivity, judge: Judge::Spread };
-    let loads: Vec<Load> = seen.loads.values().copied().collect();
+    let queued = waiting(input, pool, &seen, watch.lengths);
+    memory.backlogs.entry(pool.pool.clone()).or_default().follow(input, pool, queued, [current, stands], watch.now);
+    let memory = &*memory;
+    let backlog = &memory.backlogs[&pool.pool];
+    let (still, startup) = (backlog.share(), memory.growth.get(&pool.pool).and_then(Growth::startup));
+    let drains = backlog.drains_within(startup.unwrap_or(USUAL_STARTUP).max(SHORTEST_HORIZON), stands);
+    let carried = |count| backlog.carried_by(count);
+    let projected = |load: &Load| Load { queued_prefill: Tokens(load.queued_prefill.get() * still), ..*load };
+    let loads: Vec<Load> = seen.loads.values().map(projected).collect();
     let at = |standing| {
         let counts = Counts { current, standing, floor: pool.limits.min(), lower_bound: floor };
-        decide(pool.role, engine.as_ref(), &loads, &counts, &rules)
+        let ease = engine.as_ref().map_or(1.0, |engine| ease(engine, &loads, backlog.relief(standing)));
+        let eased = engine.map(|engine| Engine { prefill: Tokens(engine.prefill.get() * ease), ..engine });
+        // The rule takes loads N / S times; what runs does not follow that where a full replica is relieved.
+        let running = if ease < 1.0 { ease * standing.as_f64() / current.as_f64() } else { 1.0 };
+        let of = |load: &Load| Load {
+            decoding: Requests(load.decoding.get() * running.min(1.0)),
+            kv: Tokens(load.kv.get() * running.min(1.0)),
+            ..*load
+        };
+        decide(pool.role, eased.as_ref(), &loads.iter().map(of).collect::<Vec<_>>(), &counts, &rules)
     };
-    let decision = at(stands);
+    let mut decision = at(stands);
     let enough = (decision.cause != Cause::InsufficientData).then(|| {
-        let mut count = stands;
-        while count.0 > 1 && at(count).replicas < count {
+        let mut count = decision.replicas.max(stands);
+        while count.0 > 1 && at(count).replicas < count && carried(Replicas(count.0 - 1)) {
             count = Replicas(count.0 - 1);
         }
         count
     });
+    let asks = by_load(&decision, stands) > stands;
+    let looks = if backlog.is_empty() { CONFIRMATIONS_AT_REST } else { CONFIRMATIONS };
+    // Requests stay where they were sent. Where the next one would be served in time elsewhere, a queue that falls is over by itself.
+    let drains = drains || (backlog.is_falling() && any_in_time(&decision, &rules));
+    let waits = asks && (drains || !confirmed(memory, pool, watch, looks));
+    if waits {
+        decision.replicas = floor.unwrap_or_default().max(stands);
+    }
+    let rests = decision.cause == Cause::InsufficientData && rests(memory, watch.now);
+    if rests {
+        decision.replicas = Replicas(stands.0.saturating_sub(1)).max(floor.unwrap_or_default());
+    }
+    let traffic = traffic(memory);
+    let refuted = memory.reversals.get(&pool.pool).is_some_and(|known| known.refute(Replicas(stands.0.saturating_sub(1)), traffic));
     let wish = Wish { supported: decision.replicas, cautious: decision.replicas };
     let moving = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, watch.now));
     let context = Context {
@@ -98,6 +141,7 @@ pub(super) fn decide_pool(
         complete_window_seen: watch.long_enough,
         cautious: StepReason::SilentTargetsMayCarryLoad,
         keep: keep(memory, pool, policy, watch.now)
+            .or_else(|| refuted.then_some(StepReason::Refuted))
             .or_else(|| recently_needed(memory, pool, stands, delay, watch.now).then_some(StepReason::RecentlyNeeded)),
         growth: policy.growth,
         while_moving: moving.then(|| floor.unwrap_or_default()),
@@ -105,12 +149,27 @@ pub(super) fn decide_pool(
         limits: pool.limits,
     };
     let bounded = bound::bound(wish, &context);
-    let unknown = decision.cause == Cause::InsufficientData && bounded.planned == stands;
+    // Nothing needs to be known of iterations where a queue stood for half a minute: what was served then is all that there is.
+    let outrun = decision.cause == Cause::InsufficientData && !carried(stands);
+    if outrun {
+        decision.replicas = decision.replicas.max(Replicas(stands.0.saturating_add(1)));
+    }
+    let unknown = decision.cause == Cause::InsufficientData && !rests && bounded.planned == stands;
     let reason = unknown.then_some(if missing.is_empty() { Reason::NotConverged } else { Reason::MissingCapability });
     let samples = memory.watched.get(&pool.pool).map_or(0, |watched| watched.iterations.samples());
     let slowest = slowest(&decision).and_then(|at| seen.loads.iter().nth(at)).map(|(target, load)| (target.clone(), *load));
-    let trace = LatencyTrace { slowest, ..trace(&decision, engine.as_ref(), samples, [current, stands], floor) };
-    let asked = by_load(&decision, stands);
+    let cause = match (waits, drains, rests) {
+        _ if outrun => Some(LatencyCause::Outrun),
+        (true, true, _) => Some(LatencyCause::Draining),
+        (true, false, _) => Some(LatencyCause::NotConfirmed),
+        (_, _, true) => Some(LatencyCause::ScaleDown),
+        _ => None,
+    };
+    let trace =
+        LatencyTrace { slowest, still_waiting: Ratio(still), ..trace(&decision, engine.as_ref(), samples, [current, stands], floor) };
+    let trace = LatencyTrace { cause: cause.unwrap_or(trace.cause), ..trace };
+    let asked = if waits { stands } else { by_load(&decision, stands) };
+    let asked = if outrun { Replicas(stands.0.saturating_add(1)) } else { asked };
     let proposed = floor.map(|floor| (sizing::proposer(policy, pool.role), floor)).into_iter().chain([(Proposer::Load, asked)]);
     let part = PoolDecision {
         reason,
@@ -124,7 +183,59 @@ pub(super) fn decide_pool(
         ..PoolDecision::default()
     };
     let recommended = latencies(&at(bounded.planned.max(Replicas(1))));
-    Decided { part, enough, current: latencies(&at(current)), recommended }
+    Decided { part, enough, asks, current: latencies(&at(current)), recommended }
+}
+
+/// How much of what a full replica has in an iteration it would have with `relief` of its prompts. Fewer prompts make iterations shorter, and in a
+/// shorter iteration fewer come and fewer are under way: x solves x = relief * time(work * x) / time(work).
+///
+/// 42 ms = 6.5 + 35.5 of work, relief 0.44: x = 0.44 * (6.5 + 35.5 x) / 42 gives x = 0.11, and iterations of 10.4 ms.
+fn ease(engine: &Engine, loads: &[Load], relief: f64) -> f64 {
+    if relief >= 1.0 || loads.is_empty() {
+        return 1.0;
+    }
+    let mean = |of: fn(&Load) -> f64| loads.iter().map(of).sum::<f64>() / loads.len() as f64;
+    let (decoding, kv) = (mean(|load| load.decoding.get()), mean(|load| load.kv.get()));
+    let time = |share: f64| {
+        let work = Work { prefill: Tokens(engine.prefill.get() * share), decoding: Requests(decoding * share), kv: Tokens(kv * share) };
+        engine.iteration.time(work).get()
+    };
+    // A contraction by less than the relief: sixty steps are exact for any relief below 0.55, and close enough for the others.
+    (0..60).fold(1.0, |share, _| relief * time(share) / time(1.0))
+}
+
+/// Prompts that wait at all replicas: as the servers count them, else by their tokens.
+fn waiting(input: &ModelInput, pool: &PoolPolicy, seen: &Seen, lengths: Lengths) -> Requests {
+    let counted: Option<f64> = pages(input, pool).map(|(_, (_, sample))| sample.gauges.get(&Gauge::Waiting).copied()).sum();
+    let tokens: f64 = seen.loads.values().map(|load| load.queued_prefill.get()).sum();
+    let by_tokens = || tokens / lengths.input.map_or(1.0, Tokens::get).max(1.0);
+    let queued = counted.unwrap_or_else(by_tokens);
+    // A decode replica's waiting requests are no prompts.
+    Requests(if pool.role == Role::Decode { 0.0 } else { queued })
+}
+
+/// Whether some replica would serve the next request within the objectives that the load is above of.
+fn any_in_time(decision: &Decision, rules: &Rules) -> bool {
+    let any = |outlook: &Option<Outlook>, most: Seconds| {
+        outlook.as_ref().is_none_or(|outlook| outlook.estimates.iter().any(|estimate| *estimate <= most))
+    };
+    any(&decision.ttft, rules.ttft) && any(&decision.itl, rules.itl)
+}
+
+/// Requests a second of the last window.
+pub(super) fn traffic(memory: &Memory) -> Option<RequestsPerSecond> {
+    memory.decision.as_ref()?.observation.as_ref()?.estimated_requests_per_second
+}
+
+/// Whether the load has asked for more in every decision of the last while: a batch that is large by chance is smaller at the next look.
+fn confirmed(memory: &Memory, pool: &PoolPolicy, watch: Watch<'_>, looks: u32) -> bool {
+    let since = memory.load.as_ref().and_then(|known| known.asking.get(&pool.pool));
+    since.is_some_and(|since| watch.now.monotonic.saturating_sub(*since) >= watch.load.interval.saturating_mul(looks))
+}
+
+/// Whether nobody has asked for anything for so long that nothing needs to be known of the load.
+fn rests(memory: &Memory, now: Moment) -> bool {
+    memory.idle_since.is_some_and(|since| now.monotonic.saturating_sub(since) >= IDLE_AFTER)
 }
 
 /// Whether fewer were not enough at some decision of the last while, or that is not known: loads of the moment swing, and what went on one would
@@ -177,6 +288,7 @@ fn trace(decision: &Decision, engine: Option<&Engine>, samples: usize, counts: [
         samples: u32::try_from(samples).unwrap_or(u32::MAX),
         estimated: latencies(decision),
         slowest: None,
+        still_waiting: Ratio(1.0),
         prefill_tokens: engine.map(|engine| engine.prefill),
         current: counts[0],
         recommended: counts[1],

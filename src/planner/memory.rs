@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::backlog::Backlog;
 use super::input::SourceId;
 use super::learn::{Learned, Update};
 use super::model::queueing::Objective;
@@ -17,6 +18,7 @@ use super::plan::{
 };
 use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
+use super::reversals::Reversals;
 use super::startup::Growth;
 use super::watching::{Reuse, Watched};
 use super::window::{Departed, TargetWindow};
@@ -48,6 +50,12 @@ pub struct Memory {
     /// What target sla knows of each pool's iterations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub watched: BTreeMap<PoolId, Watched>,
+    /// The queues that target sla follows.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backlogs: BTreeMap<PoolId, Backlog>,
+    /// The decreases of target sla that had to be taken back.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reversals: BTreeMap<PoolId, Reversals>,
     /// What target sla knows of caches and speculation.
     #[serde(default)]
     pub reuse: Reuse,
@@ -97,6 +105,9 @@ pub struct LoadMemory {
     /// The smallest counts that would have been enough at the last decisions, with when that was, oldest first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub enough: BTreeMap<PoolId, Vec<(Duration, Replicas)>>,
+    /// Since when the load has asked for more without a break.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asking: BTreeMap<PoolId, Duration>,
 }
 
 /// The outcome of a decision.

@@ -8,6 +8,7 @@
 //! are in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
 pub mod allotment;
+pub mod backlog;
 pub mod bound;
 pub mod budget;
 mod fast;
@@ -28,6 +29,7 @@ pub mod ration;
 mod recent;
 pub mod reconcile;
 mod render;
+pub mod reversals;
 mod sample;
 mod sizing;
 mod slow;

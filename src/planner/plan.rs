@@ -158,6 +158,7 @@ closed_set! {
         WithinLimit = "within_limit", "The wish passed unchanged.";
         Transition = "transition", "Replicas of an earlier increase arrive one after the other; the pool does not grow further meanwhile.";
         RecentlyNeeded = "recently_needed", "Fewer were not enough a short while ago: what goes would come back.";
+        Refuted = "refuted", "That count was tried at this traffic in the last hours, and was not enough.";
         StepCapped = "step_capped", "One decision takes away no more replicas.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
@@ -218,6 +219,9 @@ closed_set! {
     LatencyCause {
         ScaleUp = "scale_up", "An objective would be missed, or the slow loop wants more.";
         ScaleDown = "scale_down", "The rest could carry the load.";
+        Outrun = "scale_up_outrun", "Prompts wait and more come than were served while they waited, whatever an iteration costs.";
+        NotConfirmed = "scale_up_not_confirmed", "An objective would be missed, and was not a moment ago: the next decisions must agree.";
+        Draining = "draining", "An objective would be missed because of a queue that will be gone before a further replica could be ready.";
         NoChange = "no_change", "Nothing asks for a change.";
         RefusedConsolidation = "scale_down_refused_consolidation", "The objectives are met, and would not be with one replica less.";
         CappedByThroughput = "scale_down_capped_by_throughput", "The rest could carry the load, but the slow loop wants more.";

@@ -67,7 +67,7 @@ pub(super) fn hold(memory: &mut Memory, policy: &ModelPolicy, now: Moment, reaso
 const LEAST_OF_A_SHORT_WINDOW: f64 = 0.5;
 
 /// How long nothing must have been asked for before a pool goes to its minimum: longer than the pause of a batch job between two calls.
-const IDLE_AFTER: Duration = Duration::from_secs(300);
+pub(super) const IDLE_AFTER: Duration = Duration::from_secs(300);
 
 /// What becomes of the window after a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -143,6 +143,8 @@ pub struct LatencyTrace {
     pub estimated: Latencies,
     /// Which replica that is, and what it holds.
     pub slowest: Option<(TargetId, Load)>,
+    /// Share of the queue that would still wait if the recommended ones were there.
+    pub still_waiting: Ratio,
     /// Mean prompt tokens of an iteration.
     pub prefill_tokens: Option<Tokens>,
     /// Replicas that carry the load.

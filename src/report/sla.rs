@@ -34,6 +34,7 @@ pub(super) fn latency(trace: &LatencyTrace) -> Value {
         "samples": trace.samples,
         "estimated": seconds(trace.estimated),
         "slowest": trace.slowest.as_ref().map(|(target, _)| target.as_str()),
+        "still_waiting": trace.still_waiting.get(),
         "load": trace.slowest.as_ref().map(|(_, held)| load(held)),
         "current_replicas": trace.current.0,
         "recommended_replicas": trace.recommended.0,
@@ -105,8 +106,9 @@ fn of_costs(costs: &Costs, samples: u32) -> String {
 fn of_latency(trace: &LatencyTrace) -> String {
     let slowest = trace.slowest.as_ref().map(|(target, load)| {
         format!(
-            " The slowest is {target} with {} queued prompt tokens, {} running and {} waiting requests on {} and {} KV tokens, all times {} / {}.",
+            " The slowest is {target} with {} queued prompt tokens, of which {} would still wait, {} running and {} waiting requests on {} and {} KV tokens, all times {} / {}.",
             number(load.queued_prefill.get()),
+            number(trace.still_waiting.get()),
             number(load.decoding.get()),
             number(load.queued_decoding.get()),
             number(load.kv.get()),

@@ -22,7 +22,8 @@
 //!   taken instead where they are known.
 //! - A window in which the load moved is a mean of unequal iterations. On a line that is still a point of it.
 //! - TTFT at a prefill replica holds the wait for the step that is under way, on average half of one while it is busy. Windows in which prompts
-//!   overlap for more than a third of the time are not used.
+//!   overlap for more than two thirds of the time are not used. Below that it is the service with some waiting: a replica is taken for slower than
+//!   it is, by a fifth or so at most, until a quieter hour.
 //! - A prompt of several chunks that shares its steps with others is slower than its own chunks. The same bound keeps that small.
 //! - A page that adds up several ranks counts the iterations of all of them. Where they would take longer than the window there is no sample.
 
@@ -34,7 +35,7 @@ use crate::units::{Ratio, Requests, Role, Seconds, Tokens};
 /// Running requests from which on a replica counts as busy throughout: by Poisson's law it is without any for 5 % of the time.
 const BUSY: f64 = 3.0;
 /// Share of the time for which prompts may overlap where TTFT stands for the service of one.
-const MOST_OVERLAP: f64 = 1.0 / 3.0;
+const MOST_OVERLAP: f64 = 2.0 / 3.0;
 /// Windows that the iterations may seem to take: gauges and counters are not read in the same instant.
 const MOST_WINDOWS: f64 = 1.2;
 

@@ -87,7 +87,7 @@ fn a_prefill_replica_where_nothing_waits_shows_one_prompt() {
     near(&sample(Role::Prefill, &quiet).unwrap(), [2000.0, 0.0, 0.0, 22.5]);
     near(&sample(Role::Prefill, &Window { batched_tokens: None, ..quiet }).unwrap(), [4000.0, 0.0, 0.0, 45.0]);
     for (window, why) in [
-        (Window { prompts: Some(Requests(90.0)), ..quiet }, Unusable::Overlap),
+        (Window { prompts: Some(Requests(160.0)), ..quiet }, Unusable::Overlap),
         (Window { waiting: Some(Requests(0.5)), ..quiet }, Unusable::Overlap),
         (Window { waiting: None, ..quiet }, Unusable::NoQueue),
         (Window { ttft: None, ..quiet }, Unusable::NoTtft),

@@ -17,8 +17,8 @@
 //!
 //! The advice runs ahead of reality, and does not run away. Loads are projected to the count that stands: with N replicas there and S recommended,
 //! queue, memory and requests are taken N / S times. While new replicas start nothing more is added than the projection asks for; when
-//! they are there, what they really hold replaces it. A decrease does not trust that projection: as long as fewer are there than stand, their own
-//! loads have to be low as well.
+//! they are there, what they really hold replaces it. Of a queue the caller gives what would still wait if they were there (`backlog.rs`), so that
+//! the same projection may also take back what was too much.
 //!
 //! One idle replica. The original adds nothing while a single replica could take the next request in time, which is right where a router
 //! sends it there, and wrong for ever where it does not: a replica that just started, one that prefixes never lead to, one that is broken. The
@@ -280,10 +280,10 @@ impl View<'_> {
         self.counts.current.as_f64() / self.counts.standing.as_f64()
     }
 
-    /// How much of its load a replica would have with one less than stand; `None` where that is none. Replicas that are not there yet take no load.
+    /// How much of its load a replica would have with one less than stand; `None` where that is none.
     fn scale_of_the_rest(&self) -> Option<f64> {
         let Counts { current, standing, .. } = *self.counts;
-        (standing.0 > 1).then(|| current.max(standing).as_f64() / Replicas(standing.0 - 1).as_f64())
+        (standing.0 > 1).then(|| current.as_f64() / Replicas(standing.0 - 1).as_f64())
     }
 
     /// Seconds until the first token of the next request.

@@ -350,10 +350,10 @@ fn advice_runs_ahead_of_replicas_that_start_and_does_not_run_away() {
 }
 
 #[test]
-fn replicas_that_start_are_not_given_back_for_what_they_have_not_taken_over() {
-    // Two of four are there; projected to four each would have 9000 tokens.
-    assert_eq!(prefill(&[queue(18_000.0); 2], &counts(2, 4), Judge::Spread).1, Cause::Down, "24 000 tokens of the rest are fine");
-    assert_eq!(prefill(&[queue(40_000.0); 2], &counts(2, 4), Judge::Spread), (4, Cause::RefusedConsolidation));
+fn a_decrease_asks_what_each_of_the_rest_would_carry() {
+    // Two of four are there; the three that are left would carry two thirds of what these two do.
+    assert_eq!(prefill(&[queue(18_000.0); 2], &counts(2, 4), Judge::Spread).1, Cause::Down, "12 000 tokens of the rest are fine");
+    assert_eq!(prefill(&[queue(70_000.0); 2], &counts(2, 4), Judge::Spread), (4, Cause::RefusedConsolidation));
     // Four are still there and two stand: the load of all four is what the rest would get.
     assert_eq!(prefill(&[queue(5000.0); 4], &counts(4, 2), Judge::Spread), (1, Cause::Down));
     assert_eq!(prefill(&[queue(12_000.0); 4], &counts(4, 2), Judge::Spread), (2, Cause::RefusedConsolidation));

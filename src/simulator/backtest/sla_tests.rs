@@ -111,29 +111,104 @@ fn changes(outcome: &Outcome, role: Role) -> Vec<(u64, u32)> {
 const AGGREGATED: [Role; 1] = [Role::Aggregated];
 const PAIR: [Role; 2] = [Role::Prefill, Role::Decode];
 
+/// A planner that nobody follows, with what it recommended at each tick.
+struct Unheard {
+    planner: Planner,
+    heard: Vec<(u64, BTreeMap<Role, Replicas>)>,
+}
+
+impl Policy for Unheard {
+    fn name(&self) -> String {
+        "unheard".to_owned()
+    }
+
+    fn targets(&mut self, view: &View<'_>) -> Answer {
+        let answer = self.planner.targets(view);
+        self.heard.push((view.now().as_secs(), answer.targets));
+        Answer::default()
+    }
+}
+
+impl Unheard {
+    fn new(policy: &ModelPolicy) -> Self {
+        Self { planner: Planner::new("unheard", policy), heard: Vec::new() }
+    }
+
+    fn at(&self, second: u64, role: Role) -> Option<u32> {
+        self.heard.iter().find(|(at, _)| *at >= second)?.1.get(&role).map(|count| count.0)
+    }
+}
+
+fn count_at(changes: &[(u64, u32)], second: u64) -> u32 {
+    changes.iter().rev().find(|(at, _)| *at <= second).map_or(0, |(_, count)| *count)
+}
+
 #[test]
-fn explore() {
-    for (roles, text, start, ttft, itl) in [
-        (&AGGREGATED[..], "steady?rate=20&duration=120m", 2, 0.3, 0.03),
-        (&AGGREGATED[..], "steady?rate=23&duration=120m", 2, 0.3, 0.03),
-        (&AGGREGATED[..], "steady?rate=25&duration=120m", 2, 0.3, 0.03),
-        (&AGGREGATED[..], "steady?rate=27&duration=120m", 2, 0.3, 0.03),
-        (&AGGREGATED[..], "steady?rate=30&duration=120m", 2, 0.3, 0.03),
-        (&PAIR[..], "steady?rate=35&duration=120m", 2, 0.3, 0.02),
-        (&PAIR[..], "steady?rate=45&duration=120m", 2, 0.3, 0.02),
-        (&PAIR[..], "diurnal?low=5&high=60&period=60m&duration=120m", 2, 0.3, 0.02),
-    ] {
-        let trace = trace(text);
-        let scenario = scenario(&trace, roles, start, ttft, itl);
-        let outcome = run(&scenario, &mut Planner::new("dynamo", &policy(roles, ttft, itl)));
-        println!("{text} attainment {:?} gpu hours {}", outcome.attainment, outcome.gpu_hours);
+fn a_burst_behind_a_saturated_prefill_pool_grows_it_at_once_and_no_further_than_it_needs() {
+    let trace = trace("step?low=10&high=90&at=20m&until=30m&duration=40m");
+    let scenario = scenario(&trace, &PAIR, 1, 0.3, 0.02);
+    let outcome = run(&scenario, &mut Planner::new("dynamo", &policy(&PAIR, 0.3, 0.02)));
+    let prefill = changes(&outcome, Role::Prefill);
+    // One prefill replica computes some 40 prompts a second.
+    assert_eq!(count_at(&prefill, 1199), 1, "{prefill:?}");
+    assert!(count_at(&prefill, 1230) >= 2, "within half a minute: {prefill:?}");
+    assert!(count_at(&prefill, 1300) >= 3 && prefill.iter().all(|(_, count)| *count <= 5), "{prefill:?}");
+    assert_eq!(prefill.last().unwrap().1, 1, "and goes back: {prefill:?}");
+}
+
+#[test]
+fn traffic_that_stops_takes_every_pool_to_its_minimum() {
+    let trace = trace("steady?rate=70&duration=20m");
+    let longer = Scenario { length: Duration::from_secs(45 * 60), ..scenario(&trace, &PAIR, 3, 0.3, 0.02) };
+    let outcome = run(&longer, &mut Planner::new("dynamo", &policy(&PAIR, 0.3, 0.02)));
+    for role in PAIR {
+        let changes = changes(&outcome, role);
+        assert!(role == Role::Decode || count_at(&changes, 1199) >= 2, "{role} {changes:?}");
+        assert_eq!(changes.last().unwrap().1, 1, "{role} {changes:?}");
+    }
+}
+
+#[test]
+fn a_replica_that_never_becomes_ready_neither_freezes_a_pool_nor_lets_it_run_away() {
+    let trace = trace("step?low=10&high=60&at=20m&until=40m&duration=70m");
+    let never = Duration::from_secs(100 * 3600);
+    let mut scenario = scenario(&trace, &PAIR, 1, 0.3, 0.02);
+    scenario.fleet.startup = never;
+    let outcome = run(&scenario, &mut Planner::new("dynamo", &policy(&PAIR, 0.3, 0.02)));
+    let prefill = changes(&outcome, Role::Prefill);
+    let most = prefill.iter().map(|(_, count)| *count).max().unwrap();
+    assert!((2..=4).contains(&most), "60 a second want two: {prefill:?}");
+    assert_eq!(prefill.last().unwrap().1, 1, "what never came is given up when nobody needs it: {prefill:?}");
+}
+
+#[test]
+fn two_hours_at_the_boundary_of_one_and_two_bring_no_change_after_settling() {
+    let mut seen = Vec::new();
+    for rate in [22.0, 23.5, 24.5, 26.0] {
+        let trace = trace(&format!("steady?rate={rate}&duration=150m"));
+        let scenario = scenario(&trace, &AGGREGATED, 2, 0.3, 0.03);
+        let outcome = run(&scenario, &mut Planner::new("dynamo", &policy(&AGGREGATED, 0.3, 0.03)));
+        let changes = changes(&outcome, Role::Aggregated);
+        assert!(changes.iter().all(|(at, _)| *at <= 1800), "{rate}: {changes:?}");
+        seen.push(changes.last().unwrap().1);
+    }
+    assert!(seen.contains(&1) && seen.contains(&2), "the boundary lies between: {seen:?}");
+}
+
+#[test]
+fn an_hour_in_which_nothing_moves_ends_at_the_count_at_which_a_following_fleet_settles() {
+    for (rate, roles) in [(50.0, &AGGREGATED[..]), (70.0, &PAIR[..])] {
+        let trace = trace(&format!("steady?rate={rate}&duration=60m"));
+        let scenario = scenario(&trace, roles, 1, 0.3, 0.03);
+        let policy = policy(roles, 0.3, 0.03);
+        let outcome = run(&scenario, &mut Planner::new("dynamo", &policy));
+        let mut unheard = Unheard::new(&policy);
+        run(&scenario, &mut unheard);
         for role in roles {
-            println!("  {role} {:?}", changes(&outcome, *role));
+            let settled = changes(&outcome, *role);
+            let advice: Vec<_> = [600, 1800, 3590].map(|at| unheard.at(at, *role)).into();
+            // Where nothing was ever recommended, the count stays that of the start.
+            assert_eq!(advice.last().unwrap().unwrap_or(1), settled.last().unwrap().1, "{rate} {role}: {settled:?}, unheard {advice:?}");
         }
-        let mut reasons: BTreeMap<String, u32> = BTreeMap::new();
-        for point in &outcome.series {
-            *reasons.entry(format!("{:?}", point.reason)).or_default() += 1;
-        }
-        println!("  {reasons:?}");
     }
 }
