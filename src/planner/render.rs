@@ -28,7 +28,8 @@ pub(super) fn render(
     let mut pools = Vec::new();
     for pool in &policy.pools {
         let own = decision.pools.get(&pool.pool).and_then(|part| part.reason);
-        let reason = round.blind.or(own).unwrap_or(reason);
+        let seen_now = round.blind.or_else(|| round.blind_pools.get(&pool.pool).copied());
+        let reason = seen_now.or(own).unwrap_or(reason);
         let computed_now = decided.is_some() && reason.hold_kind().is_none();
         let verdict = Verdict { reason, computed_now, decided: decided.is_some(), before: before.get(&pool.pool).copied() };
         let pool_plan = render_pool(memory, &decision, pool, policy, verdict, round, input, now);
@@ -105,7 +106,8 @@ fn render_pool(
     // Where the plan itself is not what is served, it is compared with the last plan.
     let before = if policy.mode == Mode::Publish { known.published.map(|published| published.replicas) } else { verdict.before };
     let decided_count = known.planned.filter(|_| verdict.computed_now);
-    let standing = Standing { reason: verdict.reason, decided: decided_count, coverage_good: round.coverage_good };
+    let coverage_good = round.coverage_good && !round.silent_pools.contains(&pool.pool);
+    let standing = Standing { reason: verdict.reason, decided: decided_count, coverage_good };
     let (planned_replicas, serving) = serve(known, pool, policy, standing, now);
     let what = match (verdict.decided, verdict.computed_now) {
         (false, _) => LoopDecision::Wait,

@@ -9,7 +9,7 @@ use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
 use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, Warning};
 use super::propose::{self, Facts, Propose};
-use super::{bound, current_replicas, load, predict, recent, reconcile, variants};
+use super::{bound, current_replicas, load, predict, recent, reconcile, teach, variants};
 use crate::units::{Moment, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -26,7 +26,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             if let CapacityModel::Queueing(queueing) = &policy.capacity
                 && trusted.window.least_coverage().get() >= COVERAGE_TO_RAISE
             {
-                variants::teach(memory, input, policy, queueing, now);
+                teach::teach(memory, input, policy, queueing, &trusted.window, now);
             }
             let decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
             if matches!(policy.capacity, CapacityModel::Queueing(_)) {

@@ -177,6 +177,7 @@ fn queueing(trace: &QueueingTrace) -> Value {
         "demand": trace.demand.get(),
         "cautious_demand": trace.cautious_demand.get(),
         "standing_replicas": trace.standing.0,
+        "absent_replicas": trace.absent.0,
         "cost": trace.cost,
     })
 }

@@ -7,9 +7,10 @@ use std::fmt::Write;
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::learn::{LARGEST_CONDITION, LEAST_UPDATES, Update};
 use crate::planner::model::queueing::{Objective, Parameters};
-use crate::planner::plan::{Plan, PoolPlan, QueueingTrace, SloSource};
+use crate::planner::objectives::{HEADROOM, HIGHEST_ITL, HIGHEST_TTFT};
+use crate::planner::plan::{HoldKind, Plan, PoolPlan, QueueingTrace, SloSource};
 use crate::planner::propose::queueing::{DEVIATIONS, PADDING, padded};
-use crate::planner::variants::{CONVERGED, HEADROOM, HIGHEST_ITL, HIGHEST_TTFT, ROOM};
+use crate::planner::variants::{CONVERGED, ROOM};
 use crate::units::{RequestsPerSecond, Role, Seconds};
 
 /// One quantity: how it is computed, with numbers, and what comes of it.
@@ -62,14 +63,25 @@ fn sections(plan: &Plan) -> Vec<Section> {
         return Vec::new();
     }
     let window = plan.observation.as_ref().map(|seen| seen.elapsed_seconds).unwrap_or_default();
+    // A variant that shows nothing while others do keeps its count and carries nothing.
+    let is_aside = |pool: &PoolPlan| !plan.held && pool.reason.hold_kind() == Some(HoldKind::Blind);
     let mut sections = vec![Section { title: "Objectives".to_owned(), lines: objectives(plan, &known) }];
     sections.extend(known.iter().map(|one| Section { title: format!("One replica of pool {}", one.pool.pool), lines: one.lines() }));
     for role in Role::ALL {
-        let members: Vec<&One<'_>> = known.iter().filter(|one| one.pool.role == role).collect();
+        let members: Vec<&One<'_>> = known.iter().filter(|one| one.pool.role == role && !is_aside(one.pool)).collect();
         if let Some(first) = members.first() {
             let mut lines = counts(first.trace, window, &members);
-            let unknown = plan.pools.iter().filter(|pool| pool.role == role && pool.queueing.is_none());
-            lines.extend(unknown.map(|pool| line(pool.pool.as_str(), "", "nothing is known of its replicas: it keeps its count")));
+            for pool in plan.pools.iter().filter(|pool| pool.role == role) {
+                if is_aside(pool) {
+                    lines.push(line(
+                        pool.pool.as_str(),
+                        "",
+                        format!("held, {}: it keeps its count and carries nothing in the sums", pool.reason),
+                    ));
+                } else if pool.queueing.is_none() {
+                    lines.push(line(pool.pool.as_str(), "", "nothing is known of its replicas: it keeps its count"));
+                }
+            }
             sections.push(Section { title: format!("Replicas of role {role}"), lines });
         }
     }
@@ -352,6 +364,17 @@ impl<'a> One<'a> {
         self.trace.standing.0
     }
 
+    /// Of those that were recommended before, the ones that are there or still believed to come.
+    fn present(&self) -> u32 {
+        self.standing().saturating_sub(self.trace.absent.0)
+    }
+
+    /// The same of those that are wished for: what is not coming is given back first.
+    fn present_then(&self) -> u32 {
+        let given_back = self.standing().saturating_sub(self.wish());
+        self.wish().saturating_sub(self.trace.absent.0.saturating_sub(given_back))
+    }
+
     fn wish(&self) -> u32 {
         self.pool.unbounded_replicas.map_or(self.standing(), |wish| wish.0)
     }
@@ -360,11 +383,13 @@ impl<'a> One<'a> {
 /// From the demand to the counts of the pools of one role.
 fn counts(trace: &QueueingTrace, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
     let demand = trace.demand.get();
-    let (supply, supplied) = sum(members, One::standing, One::each);
-    let mut lines = vec![
-        line("demand", "", format!("{} requests/s arrive", number(demand))),
-        line("supply", format!("sum of standing × lambda* = {supply}"), number(supplied)),
-    ];
+    let (supply, supplied) = sum(members, One::present, One::each);
+    let mut lines = vec![line("demand", "", format!("{} requests/s arrive", number(demand)))];
+    for one in members.iter().filter(|one| one.trace.absent.0 > 0) {
+        let what = format!("{} of {} carry nothing", one.trace.absent, one.trace.standing);
+        lines.push(told(one.pool.pool.as_str(), what, "they have been awaited for more than three start-ups"));
+    }
+    lines.push(line("supply", format!("sum of the replicas recommended so far × lambda* = {supply}"), number(supplied)));
     if let [one] = members {
         let wanted = crate::planner::model::queueing::replicas(trace.demand, one.trace.sized_with);
         lines.push(line("needed", format!("⌈demand / lambda*⌉ = ⌈{} / {}⌉", number(demand), number(one.each())), wanted.to_string()));
@@ -379,7 +404,10 @@ fn counts(trace: &QueueingTrace, window: Seconds, members: &[&One<'_>]) -> Vec<L
             };
             lines.push(told(format!("{} gains", one.pool.pool), one.wish() - one.standing(), why));
         }
-        let (supply, supplied) = sum(members, One::wish, One::each);
+        if members.iter().all(|one| one.wish() <= one.standing()) {
+            lines.push(line("nothing is added", "", "what is awaited is asked for already"));
+        }
+        let (supply, supplied) = sum(members, One::present_then, One::each);
         lines.push(line("supply then", supply, number(supplied)));
     } else {
         lines.extend(given_back(trace.cautious_demand, window, members));
@@ -405,7 +433,7 @@ fn given_back(demand: RequestsPerSecond, window: Seconds, members: &[&One<'_>]) 
         };
         lines.push(told(format!("{} gives back", one.pool.pool), one.standing() - one.wish(), why));
     }
-    let (supply, supplied) = sum(members, One::wish, One::lower);
+    let (supply, supplied) = sum(members, One::present_then, One::lower);
     lines.push(line("certain supply then", format!("sum of count × lower end = {supply}"), number(supplied)));
     for one in members.iter().filter(|one| one.wish() > 0) {
         let lower = one.lower();

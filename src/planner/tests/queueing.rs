@@ -110,6 +110,8 @@ struct World {
     policy: ModelPolicy,
     memory: Memory,
     pools: Vec<Vec<Server>>,
+    /// Pools of which no target answers.
+    dark: Vec<usize>,
     minutes: u64,
 }
 
@@ -117,7 +119,7 @@ impl World {
     /// Pools of that many servers, all scraped once.
     fn new(policy: ModelPolicy, servers: &[usize]) -> Self {
         let pools = servers.iter().map(|count| vec![Server::default(); *count]).collect();
-        let mut world = Self { policy, memory: Memory::default(), pools, minutes: 0 };
+        let mut world = Self { policy, memory: Memory::default(), pools, dark: Vec::new(), minutes: 0 };
         let _baseline = world.look();
         world
     }
@@ -133,7 +135,10 @@ impl World {
 
     fn look(&mut self) -> Plan {
         let at = Duration::from_secs(60 * self.minutes);
-        let sources = self.policy.pools.iter().zip(&self.pools).map(|(pool, servers)| SourceInput {
+        let reading = |index: usize, server: &Server| {
+            if self.dark.contains(&index) { Reading::Failed(FailureKind::Timeout) } else { Reading::Sample(Box::new(server.sample())) }
+        };
+        let sources = (0..).zip(&self.pools).zip(&self.policy.pools).map(|((index, servers), pool)| SourceInput {
             source: SourceId::Pool(pool.pool.clone()),
             discovery_failed: false,
             targets: (0..)
@@ -141,7 +146,7 @@ impl World {
                 .map(|(number, server): (u32, _)| TargetReading {
                     target: TargetId(format!("{}-{number:04}", pool.pool)),
                     at,
-                    reading: Reading::Sample(Box::new(server.sample())),
+                    reading: reading(index, server),
                 })
                 .collect(),
             lifecycle: None,
@@ -212,6 +217,74 @@ fn a_variant_that_cannot_be_analysed_keeps_its_count_and_asks_nothing_of_the_oth
         (plan.pools[1].reason, plan.pools[1].planned_replicas, plan.pools[1].current_replicas),
         (Reason::NotConverged, None, Some(Replicas(2)))
     );
+}
+
+#[test]
+fn a_variant_that_is_down_is_held_alone_and_the_others_carry_its_demand() {
+    let mut world = World::new(policy(true, vec![pool("a", 1.0), pool("b", 3.0)]), &[2, 2]);
+    world.teach();
+    for _ in 0..4 {
+        let _settled = world.minute(&[13.0, 13.0]);
+    }
+    world.dark = vec![1];
+    // Its clients go to the other pool: 2 * 26/s, of which lambda* is 17.7.
+    let plans: Vec<Plan> = (0..11).map(|_| world.minute(&[26.0, 0.0])).collect();
+    for plan in &plans {
+        assert_eq!((plan.reason, plan.held, plan.pools[0].reason, plan.pools[0].held), (Reason::None, false, Reason::None, false));
+        assert_eq!((plan.pools[1].reason, plan.pools[1].held), (Reason::AllTargetsDown, true));
+        assert_eq!((count(&plan.pools[1]), plan.pools[1].current_replicas), (1, Some(Replicas(2))), "the dearer one had one to spare");
+    }
+    assert_eq!(plans.iter().map(|plan| count(&plan.pools[0])).collect::<Vec<_>>(), [3; 11]);
+    assert_eq!(plans[8].pools[1].recommended_replicas, Some(Replicas(1)));
+    assert_eq!(plans[10].pools[1].recommended_replicas, None, "what nobody sees expires");
+    assert_eq!(plans[10].pools[0].recommended_replicas, Some(Replicas(3)));
+    // What the silent pool served last may come to the other one: 6 + 26/s, 35 with room.
+    let counts: Vec<u32> = (0..6).map(|_| count(&world.minute(&[3.0, 0.0]).pools[0])).collect();
+    assert_eq!(counts[3..], [3; 3], "{counts:?}");
+    world.dark.clear();
+    let _baseline = world.minute(&[3.0, 3.0]);
+    let plan = world.minute(&[3.0, 3.0]);
+    assert_eq!((plan.pools[1].reason, plan.pools[1].recommended_replicas.is_some()), (Reason::None, true));
+}
+
+#[test]
+fn all_variants_of_a_role_that_are_down_hold_the_model() {
+    let mut world = World::new(policy(true, vec![pool("a", 1.0), pool("b", 3.0)]), &[2, 2]);
+    world.teach();
+    world.dark = vec![0, 1];
+    let plan = world.minute(&[0.0, 0.0]);
+    assert_eq!(
+        (plan.reason, plan.pools[0].reason, plan.pools[1].reason),
+        (Reason::AllTargetsDown, Reason::AllTargetsDown, Reason::AllTargetsDown)
+    );
+    assert_eq!((plan.pools[0].held, plan.pools[1].held), (true, true));
+}
+
+#[test]
+fn another_variant_steps_in_for_replicas_that_do_not_come() {
+    let mut world = World::new(policy(true, vec![pool("a", 1.0), pool("b", 3.0)]), &[2, 1]);
+    world.teach();
+    for _ in 0..4 {
+        let _settled = world.minute(&[15.0, 15.0]);
+    }
+    // The cheaper one is to grow, and stays at its two replicas: nobody has seen a start, so thirty minutes are waited.
+    let counts = |world: &mut World| {
+        let plan = world.minute(&[20.0, 20.0]);
+        (count(&plan.pools[0]), count(&plan.pools[1]))
+    };
+    let waited: Vec<(u32, u32)> = (0..32).map(|_| counts(&mut world)).collect();
+    assert!(waited.iter().all(|counts| *counts == (3, 1)), "{waited:?}");
+    assert_eq!((0..3).map(|_| counts(&mut world)).collect::<Vec<_>>(), [(3, 2); 3], "the other one");
+    // At last it comes, and the dearer one is not needed any more.
+    world.pools[0].push(Server::default());
+    world.pools[1].push(Server::default());
+    let later: Vec<(u32, u32)> = (0..8)
+        .map(|_| {
+            let plan = world.minute(&[12.0, 12.0]);
+            (count(&plan.pools[0]), count(&plan.pools[1]))
+        })
+        .collect();
+    assert_eq!(later.last(), Some(&(3, 1)), "{later:?}");
 }
 
 #[test]
