@@ -129,6 +129,7 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
     PoolDecision {
         reason: None,
         queueing: None,
+        untaught: None,
         load: seen.trace(band, current, standing),
         missing,
         proposed: BTreeMap::from([(Proposer::Threshold, wish)]),

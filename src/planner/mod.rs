@@ -131,6 +131,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             fast_loop: LoopDecision::Wait,
             load: last.and_then(|last| last.load.clone()),
             queueing: last.and_then(|last| last.queueing.clone()),
+            untaught: last.and_then(|last| last.untaught),
             missing: last.map(|last| last.missing.clone()).unwrap_or_default(),
             startup: last.and_then(|last| last.startup),
             capacity_unavailable: last.and_then(|last| last.capacity_unavailable),

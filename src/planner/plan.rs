@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::trace::{LoadInputs, LoadTrace, QueueingTrace};
+pub use super::workload::Untaught;
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
 use crate::units::{
@@ -44,6 +45,8 @@ macro_rules! closed_set {
         }
     };
 }
+
+pub(super) use closed_set;
 
 closed_set! {
     /// Why a recommendation is what it is. All but `none` and `slo_unreachable` hold the last value.
@@ -469,6 +472,9 @@ pub struct PoolPlan {
     /// What the queueing model knows of its replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<QueueingTrace>,
+    /// Why the last window taught the queueing model nothing of its replicas, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untaught: Option<Untaught>,
     /// Measured time for a replica to become useful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<Seconds>,

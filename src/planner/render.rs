@@ -140,6 +140,7 @@ fn render_pool(
         fast_loop,
         load: part.load,
         queueing: part.queueing,
+        untaught: part.untaught,
         missing: part.missing,
         startup: growth.startup().map(Into::into),
         capacity_unavailable: growth.capacity_unavailable(now),

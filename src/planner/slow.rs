@@ -1,6 +1,7 @@
 //! How many replicas does the load of a whole window need? The slow loop: at a boundary it judges the window and decides from it with the
 //! capacity model. Where there is no model it only observes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
@@ -23,12 +24,14 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             let idle = observe::is_idle(memory, input, policy, &trusted.window);
             let began = now.monotonic.saturating_sub(memory.window_elapsed(now));
             memory.idle_since = if idle { memory.idle_since.or(Some(began)) } else { None };
-            if let CapacityModel::Queueing(queueing) = &policy.capacity
-                && trusted.window.least_coverage().get() >= COVERAGE_TO_RAISE
-            {
-                teach::teach(memory, input, policy, queueing, &trusted.window, now);
+            let untaught = match &policy.capacity {
+                CapacityModel::Queueing(queueing) => teach::teach(memory, input, policy, queueing, &trusted.window, now),
+                CapacityModel::Envelope(_) | CapacityModel::Unknown => BTreeMap::new(),
+            };
+            let mut decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
+            for (pool, reason) in untaught {
+                decision.pools.entry(pool).or_default().untaught = Some(reason);
             }
-            let decision = decide(memory, input, policy, &trusted.window, trusted.whole, now);
             if matches!(policy.capacity, CapacityModel::Queueing(_)) {
                 recent::remember(memory, &decision, policy, now);
             }

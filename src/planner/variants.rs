@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 
 use super::input::{CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
-use super::learn::{LEAST_UPDATES, Update};
+use super::learn::{LEAST_UPDATES, Seen, Update};
 use super::memory::{Decision, Learning, Memory, PoolDecision};
 use super::model::queueing::{Lengths, Objective, SloMultiplier};
 use super::objectives::{PhaseMet, objective};
 use super::observe::{COVERAGE_TO_RAISE, Demand, Window, blind_pools};
 use super::plan::{
-    Estimates, Latencies, LatencyRatios, PhaseState, Prediction, Proposer, QueueingTrace, Reason, SloSource, StepReason, Warning,
+    Estimates, Latencies, LatencyRatios, PhaseState, Prediction, Proposer, QueueingTrace, Reason, SloSource, StepReason, Untaught, Warning,
 };
 use super::propose::queueing::{Variant, allocate};
 use super::propose::{Wish, gpus_of};
@@ -120,7 +120,8 @@ pub(super) fn decide(
         .collect();
     let (objective, source) = objective(policy, queueing, &known);
     let met = PhaseMet::of(window, objective);
-    let capable: Vec<Option<Capable>> = known.iter().map(|one| capable(one, objective, queueing, met)).collect();
+    let capable: Vec<Option<Capable>> =
+        known.iter().map(|one| Some(confirmed(memory, one, capable(one, objective, queueing, met)?))).collect();
 
     let mut decision = Decision::held(Reason::None, Some(window));
     decision.prediction = Some(prediction);
@@ -167,6 +168,9 @@ fn known<'a>(
 ) -> Known<'a> {
     let observed = current_replicas(pool, memory, input);
     let seen = workload::seen(memory, policy, pool, observed, now);
+    let lengths = lengths(memory, pool, prediction, seen);
+    // Nobody can size for lengths that no request has.
+    let held = held.or(lengths.is_none().then_some(Reason::NotConverged));
     let source = memory.source(&SourceId::Pool(pool.pool.clone())).or_else(|| memory.source(&SourceId::Traffic));
     let gauge =
         source.and_then(|source| source.targets.values().filter_map(|target| target.last_gauge(Gauge::MaxRunning)).reduce(f64::max));
@@ -177,8 +181,7 @@ fn known<'a>(
     Known {
         pool,
         learning: memory.pools.get(&pool.pool).and_then(|known| known.learning.as_ref()),
-        // What the pool itself serves, else what the model serves as a whole.
-        lengths: seen.map_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }, |seen| seen.lengths),
+        lengths: lengths.unwrap_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }),
         max_batch: Requests(gauge.filter(|most| *most >= 1.0).unwrap_or(f64::from(told.get()))),
         served: seen.map_or(RequestsPerSecond(0.0), |seen| seen.served),
         demand: demand.copied().unwrap_or_default(),
@@ -186,6 +189,17 @@ fn known<'a>(
         standing,
         absent: absent.unwrap_or_default(),
         held,
+    }
+}
+
+/// What the pool itself serves, else what the model serves as a whole; where that cannot be, what the last decision was made for.
+fn lengths(memory: &Memory, pool: &PoolPolicy, prediction: &Prediction, seen: Result<Seen, Untaught>) -> Option<Lengths> {
+    let before = || Some(memory.decision.as_ref()?.pools.get(&pool.pool)?.queueing.as_ref()?.lengths);
+    let whole = Some(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }).filter(Lengths::are_plausible);
+    match seen {
+        Ok(seen) => Some(seen.lengths),
+        Err(Untaught::ImplausibleLengths) => before().or(whole),
+        Err(_) => whole.or_else(before),
     }
 }
 
@@ -206,6 +220,15 @@ fn capable(one: &Known<'_>, objective: Objective, queueing: &QueueingPolicy, met
         interval.upper = if interval.upper < possible { possible } else { interval.upper };
     }
     Some(Capable { interval: Some(interval), rate: interval.estimate, lower: interval.lower, converged })
+}
+
+/// In a window in which the parameters were estimated anew, a capacity that is less than before buys nothing yet: the next window confirms it, or it
+/// was nonsense.
+fn confirmed(memory: &Memory, one: &Known<'_>, capable: Capable) -> Capable {
+    let anew = one.learning.is_some_and(|learning| learning.update == Some(Update::Reset));
+    let before = memory.decision.as_ref().and_then(|decision| Some(decision.pools.get(&one.pool.pool)?.queueing.as_ref()?.sized_with));
+    let before = before.filter(|before| anew && *before > capable.rate);
+    Capable { rate: before.unwrap_or(capable.rate), ..capable }
 }
 
 /// Arrivals that the variants that could be analysed have to carry.

@@ -207,6 +207,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "fast_loop": pool.fast_loop.as_str(),
         "load": pool.load.as_ref().map(load),
         "queueing": pool.queueing.as_ref().map(queueing),
+        "untaught": pool.untaught.map(|reason| json!({ "reason": reason.as_str(), "meaning": reason.meaning() })),
         "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),
         "startup_seconds": pool.startup.map(|startup| startup.get()),
         "capacity_unavailable": pool.capacity_unavailable,

@@ -79,7 +79,9 @@ fn sections(plan: &Plan) -> Vec<Section> {
                         format!("held, {}: it keeps its count and carries nothing in the sums", pool.reason),
                     ));
                 } else if pool.queueing.is_none() {
-                    lines.push(line(pool.pool.as_str(), "", "nothing is known of its replicas: it keeps its count"));
+                    let why =
+                        pool.untaught.map_or_else(String::new, |reason| format!("; the last window taught nothing: {}", reason.meaning()));
+                    lines.push(line(pool.pool.as_str(), "", format!("nothing is known of its replicas: it keeps its count{why}")));
                 }
             }
             sections.push(Section { title: format!("Replicas of role {role}"), lines });
@@ -220,11 +222,12 @@ impl<'a> One<'a> {
             trace.accepted,
             known(trace.condition.map(number))
         );
-        let fate = match trace.update {
-            Some(Update::Accepted) => "accepted: it fits what was believed, and refined it",
-            Some(Update::Rejected) => "rejected: it does not fit what is believed",
-            Some(Update::Reset) => "one contradiction too many: the parameters were estimated anew",
-            None => "it taught nothing: too few requests, no steady state, or no latency",
+        let fate = match (trace.update, self.pool.untaught) {
+            (Some(Update::Accepted), _) => "accepted: it fits what was believed, and refined it".to_owned(),
+            (Some(Update::Rejected), _) => "rejected: it does not fit what is believed".to_owned(),
+            (Some(Update::Reset), _) => "one contradiction too many: the parameters were estimated anew".to_owned(),
+            (None, Some(reason)) => format!("it taught nothing, {reason}: {}", reason.meaning()),
+            (None, None) => "it taught nothing: nothing was decided on it".to_owned(),
         };
         let distance = match trace.update {
             Some(_) => format!("; normalized innovation squared {}", known(trace.nis.map(number))),
@@ -322,6 +325,10 @@ impl<'a> One<'a> {
                 Some(line("lambda at rho = 1 − 1 / k", format!("(1 − 1 / k) / W × 1000 = (1 − 1 / {k}) / {w} × 1000"), rate))
             }
             Some(least) if trace.sized_with.get() > least.get() * (1.0 + 1e-9) => {
+                if trace.update == Some(Update::Reset) {
+                    let why = "the parameters were estimated anew in this window: what was believed before counts until the next one confirms them";
+                    return Some(told("sized with", rate, why));
+                }
                 let why = format!(
                     "taken for lambda*: it is served within the objectives now, so it is possible; {ROOM} times what is served where they are not \
                      nearly used up"

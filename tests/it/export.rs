@@ -111,6 +111,7 @@ pub mod fixture {
             coverage: Some(Ratio(1.0)),
             gpus_per_replica: 1,
             queueing: None,
+            untaught: None,
         }
     }
 

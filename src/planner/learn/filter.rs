@@ -67,6 +67,20 @@ impl Filter {
         Self { parameters, covariance: array(&bounded(matrix(covariance), &parameters)) }
     }
 
+    /// Whether it is an estimate: inside the bounds, with a covariance that is symmetric and positive.
+    pub(super) fn is_sound(&self) -> bool {
+        let state = vector(self.parameters);
+        let covariance = matrix(&self.covariance);
+        if clamp(&state) != self.parameters || !covariance.iter().all(|value| value.is_finite()) {
+            return false;
+        }
+        // In shares of the parameters, which differ by five orders of magnitude.
+        let relative = Matrix3::from_fn(|i, j| covariance[(i, j)] / (state[i] * state[j]));
+        let is_symmetric = (relative - relative.transpose()).abs().max() <= 1e-9;
+        // Rounding may leave a direction that is known exactly a little below zero.
+        is_symmetric && relative.diagonal().min() > 0.0 && relative.symmetric_eigenvalues().min() >= -1e-9
+    }
+
     /// Brings the estimate to where what was seen is possible: rho at most `largest`.
     pub fn allow(&mut self, role: Role, seen: &Seen, largest: f64) {
         let utilization = seen.served.get() * self.parameters.work(role, seen.lengths).get();

@@ -233,3 +233,61 @@ fn a_prefill_server_that_never_rests_teaches_its_capacity() {
     learned.learn(Role::Prefill, &idle);
     assert_eq!(learned.parameters(), before);
 }
+
+#[test]
+fn one_window_that_means_nothing_is_rejected_and_forgotten() {
+    let mut learned = taught(Role::Aggregated, truth(), &VARIED);
+    let before = learned.parameters();
+    let stray = window(Role::Aggregated, slower(truth(), 8.0), 1.0);
+    let stray = Seen { served: RequestsPerSecond(8.0), ..stray };
+    assert_eq!(learned.learn(Role::Aggregated, &stray), Update::Rejected);
+    for rate in [9.0, 14.0, 6.0, 11.0] {
+        assert_eq!(learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), rate)), Update::Accepted);
+    }
+    assert!(learned.all_points().as_slice().iter().all(|point| point.seen != stray), "it is no point");
+    assert!((learned.parameters().alpha.get() / before.alpha.get() - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn a_wrong_model_that_is_right_now_and_then_is_estimated_anew() {
+    let mut learned = Learned::new(Role::Aggregated, &window(Role::Aggregated, truth(), 10.0));
+    // It knows one load by heart, and the others not at all.
+    learned.filter = Filter::new(Parameters::new(0.0145, 1e-6, 1e-8).unwrap());
+    let updates: Vec<Update> = [3.0, 14.0, 10.0]
+        .iter()
+        .cycle()
+        .take(12)
+        .map(|rate| learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), *rate)))
+        .collect();
+    assert!(updates.contains(&Update::Reset), "{updates:?}");
+}
+
+#[test]
+fn what_no_windows_can_have_led_to_is_not_sound() {
+    let sound = taught(Role::Aggregated, truth(), &VARIED);
+    assert!(sound.is_sound());
+    let with = |change: &dyn Fn(&mut Learned)| {
+        let mut learned = sound.clone();
+        change(&mut learned);
+        learned.is_sound()
+    };
+    let spoils: [(&str, &dyn Fn(&mut Learned)); 10] = [
+        ("alpha below its bounds", &|learned| learned.filter.parameters.alpha = Seconds(1e-9)),
+        ("gamma of zero", &|learned| learned.filter.parameters.gamma = SecondsPerToken(0.0)),
+        ("an endless beta", &|learned| learned.filter.parameters.beta = SecondsPerToken(f64::INFINITY)),
+        ("a negative variance", &|learned| learned.filter.covariance[0][0] *= -1.0),
+        ("a covariance that is not symmetric", &|learned| learned.filter.covariance[0][1] = learned.filter.covariance[0][0] * 9.0),
+        ("a correlation above one", &|learned| {
+            let state = learned.parameters();
+            let large = 5.0 * state.alpha.get() * state.beta.get();
+            (learned.filter.covariance[0][1], learned.filter.covariance[1][0]) = (large, large);
+        }),
+        ("a window of no requests", &|learned| learned.recent[0].served = RequestsPerSecond(0.0)),
+        ("an iteration of an hour", &|learned| learned.recent[0].itl = Some(Seconds(3600.0))),
+        ("more windows than are kept", &|learned| learned.recent = vec![learned.recent[0]; 9]),
+        ("a distance below zero", &|learned| learned.nis = Some(-1.0)),
+    ];
+    for (what, change) in spoils {
+        assert!(!with(change), "{what}");
+    }
+}
