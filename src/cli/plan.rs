@@ -20,7 +20,7 @@ use crate::planner;
 use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, TargetReading};
 use crate::planner::plan::Plan;
 use crate::record::{self, RecordedTarget, Recording};
-use crate::report::{plans, text};
+use crate::report::{notes, plans, text};
 use crate::scrape::discover::Listing;
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
@@ -104,7 +104,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         )
         .into());
     }
-    print(&plans, args.format)?;
+    print(&plans, args.format, notes::is_uncertain)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -188,10 +188,25 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     rounds.into_iter().filter(|round| !round.stand_in).map(|round| (*round.plan).clone()).collect()
 }
 
-fn print(plans: &[Plan], format: PlanFormat) -> anyhow::Result<()> {
+/// Prints the plans; `one_window` says for which the reader should know that they rest on one window alone.
+fn print(plans: &[Plan], format: PlanFormat, one_window: fn(&Plan) -> bool) -> anyhow::Result<()> {
     let answer = match format {
-        PlanFormat::Json => format!("{:#}\n", plans::document(plans)),
-        PlanFormat::Text => plans.iter().map(text::plan).collect(),
+        PlanFormat::Json => {
+            let mut document = plans::document(plans);
+            for (index, _) in plans.iter().enumerate().filter(|(_, plan)| one_window(plan)) {
+                if let Some(notes) = document["models"][index]["notes"].as_array_mut() {
+                    notes.push(notes::ONE_WINDOW.into());
+                }
+            }
+            format!("{document:#}\n")
+        }
+        PlanFormat::Text => {
+            let text = |plan: &Plan| match one_window(plan) {
+                true => format!("{}  note: {}\n", text::plan(plan), notes::ONE_WINDOW),
+                false => text::plan(plan),
+            };
+            plans.iter().map(text).collect()
+        }
     };
     use std::io::Write;
     std::io::stdout().write_all(answer.as_bytes()).context("write the answer")
@@ -215,7 +230,7 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
         }
         replayed.push(plan);
     }
-    print(&replayed, format)?;
+    print(&replayed, format, |_| false)?;
     if differing > 0 {
         return Err(anyhow::anyhow!("{differing} of {} decisions differ", folders.len()).into());
     }

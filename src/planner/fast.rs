@@ -121,6 +121,7 @@ fn decide_pool(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, policy: &
         previous_wish: None,
         coverage,
         complete_window_seen: long_enough,
+        caution: StepReason::SilentTargetsMayCarryLoad,
         keep: keep(memory, pool, policy, now),
         growth: policy.growth,
         limits: pool.limits,

@@ -163,7 +163,7 @@ closed_set! {
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
         Rollout = "rollout", "The pool shows two generations of its replicas: its template was changed, and it does not shrink meanwhile.";
         ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
-        NotConverged = "not_converged", "The learned model is not certain enough yet to give replicas back, or was estimated anew in this window.";
+        NotConverged = "not_converged", "The learned model is not certain enough yet to give back what its estimate has to spare, or was estimated anew in this window.";
         ObjectiveMissed = "objective_missed", "An objective is missed now: no replica is given back meanwhile, whatever the model says.";
         DemandCensored = "demand_censored", "The servers do not say what arrives and latencies are above the objective: completions say nothing of what is wanted.";
         FirstWindowIncomplete = "first_window_incomplete", "A process that has not watched for long enough since its start does not shrink a pool.";

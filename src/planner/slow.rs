@@ -8,7 +8,7 @@ use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Reading, 
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, Warning};
+use super::plan::{Capability, Limit, Missing, Prediction, QueueingTrace, Reason, StepReason, Warning};
 use super::propose::{self, Facts, Propose};
 use super::{bound, current_replicas, load, predict, recent, reconcile, teach, variants};
 use crate::units::{Moment, Role};
@@ -191,7 +191,9 @@ fn decide_by_envelope(
         let recommended = super::standing(pool, memory, observed, now);
         let (growth, limits) = (policy.growth, pool.limits);
         let keep = memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now));
-        let context = bound::Context { observed, recommended, previous_wish: None, coverage, complete_window_seen, keep, growth, limits };
+        let caution = StepReason::SilentTargetsMayCarryLoad;
+        let context =
+            bound::Context { observed, recommended, previous_wish: None, coverage, complete_window_seen, caution, keep, growth, limits };
         decide_pool(&mut decision, &proposal, pool, &context);
     }
     let planned = |role| {

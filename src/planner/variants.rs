@@ -47,6 +47,7 @@ pub(super) fn idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, wi
             previous_wish: None,
             coverage: window.coverage_of(&pool.pool),
             complete_window_seen: memory.complete_window_seen || whole,
+            caution: StepReason::SilentTargetsMayCarryLoad,
             keep: rollout,
             growth: policy.growth,
             limits: pool.limits,
@@ -134,11 +135,17 @@ pub(super) fn decide(
         }
         let demand = with_recent(demand_of(role, &members, &known, &capable, window), memory.demands.get(&role), now);
         let variants: Vec<Variant> = members.iter().map(|&index| variant(&known[index], capable[index].as_ref())).collect();
-        let wishes = allocate(demand, window.observation.elapsed_seconds, &variants);
+        let span = window.observation.elapsed_seconds;
+        let wishes = allocate(demand, span, &variants);
+        // What would go if estimates that are not certain yet were: shown, and not followed.
+        let believed = allocate(demand, span, &believed(&variants, members.iter().map(|&index| capable[index].as_ref())));
         let settled = source != SloSource::Observed;
         for &index in &members {
             let (one, capable) = (&known[index], capable[index].as_ref());
-            let wish = wishes.get(&one.pool.pool).copied().filter(|_| capable.is_some());
+            let wish = wishes.get(&one.pool.pool).copied().zip(capable).map(|(wish, capable)| match believed.get(&one.pool.pool) {
+                Some(believed) if !capable.converged => Wish { supported: wish.supported.min(believed.supported), ..wish },
+                _ => wish,
+            });
             let part = part(memory, policy, one, wish, (window, whole, settled, met), now);
             unreachable |= capable.is_some_and(|capable| capable.interval.is_none());
             let before = || Some(QueueingTrace { update: None, ..last_trace(memory, one)?.clone() });
@@ -263,6 +270,16 @@ fn variant(one: &Known<'_>, capable: Option<&Capable>) -> Variant {
     }
 }
 
+/// The variants with their estimates in the place of lower ends that are far below, where the model has not converged.
+fn believed<'a>(variants: &[Variant], capable: impl Iterator<Item = Option<&'a Capable>>) -> Vec<Variant> {
+    let of = |(variant, capable): (&Variant, Option<&Capable>)| {
+        let uncertain = capable.is_some_and(|capable| !capable.converged && capable.interval.is_some());
+        let capacity = variant.capacity.map(|(rate, lower)| (rate, if uncertain { rate } else { lower }));
+        Variant { capacity, ..variant.clone() }
+    };
+    variants.iter().zip(capable).map(of).collect()
+}
+
 /// Bounds the wish for one pool.
 fn part(
     memory: &Memory,
@@ -288,6 +305,8 @@ fn part(
         previous_wish: previous,
         coverage: window.coverage_of(&one.pool.pool),
         complete_window_seen: (memory.complete_window_seen || whole) && has_watched(memory, one.pool.role, window, now),
+        // What an uncertain estimate would give back stays.
+        caution: StepReason::NotConverged,
         keep: rollout.or(unsettled).or(missed).or(censored),
         growth: policy.growth,
         limits: one.pool.limits,

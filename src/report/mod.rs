@@ -3,6 +3,7 @@
 pub mod backtest;
 pub mod explain;
 pub mod html;
+pub mod notes;
 pub mod plans;
 pub mod plot;
 mod queueing;

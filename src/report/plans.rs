@@ -43,6 +43,7 @@ pub fn model(plan: &Plan) -> Value {
         "estimated": estimated(&plan.estimated),
         "envelope": plan.envelope.as_ref().map(envelope),
         "warnings": plan.warnings.iter().map(|warning| warning.as_str()).collect::<Vec<_>>(),
+        "notes": super::notes::of(plan),
         "pools": plan.pools.iter().map(pool).collect::<Vec<_>>(),
     })
 }

@@ -2,14 +2,17 @@
 //!
 //! Times are in milliseconds and rates in requests a second; the API has seconds, unrounded. T is the duration of an iteration here.
 
+mod counts;
+
 use std::fmt::Write;
+
+use counts::counts;
 
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::learn::{LARGEST_CONDITION, LEAST_UPDATES, Update};
 use crate::planner::model::queueing::{Objective, Parameters};
 use crate::planner::objectives::{HEADROOM, HIGHEST_ITL, HIGHEST_TTFT};
-use crate::planner::plan::{HoldKind, Plan, PoolPlan, QueueingTrace, SloSource};
-use crate::planner::propose::queueing::{DEVIATIONS, PADDING, padded};
+use crate::planner::plan::{HoldKind, Plan, PoolPlan, QueueingTrace, SloSource, Stage, StepReason};
 use crate::planner::variants::{CONVERGED, ROOM};
 use crate::units::{RequestsPerSecond, Role, Seconds};
 
@@ -382,84 +385,13 @@ impl<'a> One<'a> {
         self.wish().saturating_sub(self.trace.absent.0.saturating_sub(given_back))
     }
 
+    /// Without what only an uncertain estimate would give back.
     fn wish(&self) -> u32 {
-        self.pool.unbounded_replicas.map_or(self.standing(), |wish| wish.0)
+        let kept = self.pool.steps.iter().find(|step| step.stage == Stage::HoldDown && step.reason == StepReason::NotConverged);
+        kept.map(|step| step.after).or(self.pool.unbounded_replicas).map_or(self.standing(), |wish| wish.0)
     }
-}
 
-/// From the demand to the counts of the pools of one role.
-fn counts(trace: &QueueingTrace, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
-    let demand = trace.demand.get();
-    let (supply, supplied) = sum(members, One::present, One::each);
-    let mut lines = vec![line("demand", "", format!("{} requests/s arrive", number(demand)))];
-    for one in members.iter().filter(|one| one.trace.absent.0 > 0) {
-        let what = format!("{} of {} carry nothing", one.trace.absent, one.trace.standing);
-        lines.push(told(one.pool.pool.as_str(), what, "they have been awaited for more than three start-ups"));
+    fn by_estimate_alone(&self) -> Option<u32> {
+        self.pool.unbounded_replicas.map(|wish| wish.0).filter(|wish| *wish < self.wish())
     }
-    lines.push(line("supply", format!("sum of the replicas recommended so far × lambda* = {supply}"), number(supplied)));
-    if let [one] = members {
-        let wanted = crate::planner::model::queueing::replicas(trace.demand, one.trace.sized_with);
-        lines.push(line("needed", format!("⌈demand / lambda*⌉ = ⌈{} / {}⌉", number(demand), number(one.each())), wanted.to_string()));
-    }
-    // As much as the planner takes for noise of the sum.
-    if demand - supplied > 1e-9 * demand.max(1.0) {
-        lines.push(line("short by", format!("demand − supply = {} − {}", number(demand), number(supplied)), number(demand - supplied)));
-        for one in members.iter().filter(|one| one.wish() > one.standing()) {
-            let why = match members {
-                [_] => "no other pool of the role is known".to_owned(),
-                _ => "it closes the gap, or what is left of it, at the least cost by itself".to_owned(),
-            };
-            lines.push(told(format!("{} gains", one.pool.pool), one.wish() - one.standing(), why));
-        }
-        if members.iter().all(|one| one.wish() <= one.standing()) {
-            lines.push(line("nothing is added", "", "what is awaited is asked for already"));
-        }
-        let (supply, supplied) = sum(members, One::present_then, One::each);
-        lines.push(line("supply then", supply, number(supplied)));
-    } else {
-        lines.extend(given_back(trace.cautious_demand, window, members));
-    }
-    lines
-}
-
-/// Why replicas were given back, or none.
-fn given_back(demand: RequestsPerSecond, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
-    let padded = padded(demand, window).get();
-    let (demand, span) = (number(demand.get()), number(window.get()));
-    let mut lines = vec![line(
-        "demand with room",
-        format!(
-            "the largest of the last minutes, with silent targets; the larger of {PADDING} × {demand} and {demand} + {DEVIATIONS} × √({demand} / {span})"
-        ),
-        number(padded),
-    )];
-    for one in members.iter().filter(|one| one.wish() < one.standing()) {
-        let why = match members {
-            [_] => "the others carry the demand with room".to_owned(),
-            _ => format!("of those that may go it has the most {}", one.dearness()),
-        };
-        lines.push(told(format!("{} gives back", one.pool.pool), one.standing() - one.wish(), why));
-    }
-    let (supply, supplied) = sum(members, One::present_then, One::lower);
-    lines.push(line("certain supply then", format!("sum of count × lower end = {supply}"), number(supplied)));
-    for one in members.iter().filter(|one| one.wish() > 0) {
-        let lower = one.lower();
-        let left = supplied - lower;
-        let verdict = if lower <= 0.0 {
-            "nothing is certain of its replicas: they stay".to_owned()
-        } else if left < padded {
-            format!("{}, less than {}: it stays", number(left), number(padded))
-        } else {
-            format!("{}, enough, but the pool is at its minimum", number(left))
-        };
-        let formula = if lower > 0.0 { format!("{} − {}", number(supplied), number(lower)) } else { String::new() };
-        lines.push(line(format!("one less of {}", one.pool.pool), formula, verdict));
-    }
-    lines
-}
-
-/// A sum over pools of count times rate: in numbers, and its value.
-fn sum<'a>(members: &[&One<'a>], count: fn(&One<'a>) -> u32, rate: fn(&One<'a>) -> f64) -> (String, f64) {
-    let terms: Vec<String> = members.iter().map(|one| format!("{} × {}", count(one), number(rate(one)))).collect();
-    (terms.join(" + "), members.iter().map(|one| f64::from(count(one)) * rate(one)).sum())
 }

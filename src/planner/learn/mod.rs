@@ -32,7 +32,7 @@ use super::model::queueing::{Lengths, Parameters};
 use crate::units::{RequestsPerSecond, Role, Seconds};
 use filter::Filter;
 use fit::{Fitted, Trust};
-use points::Points;
+use points::{Point, Points};
 
 /// Rejections in a row, or that many more than acceptances, after which the model is wrong and not the world (planning.md 3).
 const REJECTIONS: u32 = 3;
@@ -151,6 +151,10 @@ impl Learned {
             condition: None,
         };
         learned.filter.allow(role, seen, LARGEST_UTILIZATION);
+        if seen.ttft.is_some() || seen.itl.is_some() {
+            // The bootstrap takes the server for idle, and a guess that was brought to what is possible explains nothing any more.
+            learned.take(fit::joint(role, &[Point::of(seen)], learned.filter.parameters, Trust::Belief));
+        }
         learned
     }
 

@@ -11,7 +11,7 @@ use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
 use crate::planner::model::queueing::{Lengths, Parameters, SloMultiplier};
 use crate::planner::plan;
-use crate::planner::plan::{Plan, PoolPlan, Reason, SloSource, StepReason, Untaught};
+use crate::planner::plan::{Limit, Plan, PoolPlan, Reason, SloSource, StepReason, Untaught};
 use crate::units::*;
 
 const INTERVAL: f64 = 60.0;
@@ -357,15 +357,26 @@ fn without_an_objective_nothing_is_given_back_before_one_is_learned() {
     assert_eq!((plan.slo_source, count(&plan.pools[0])), (SloSource::Observed, 4));
     let lowest = parameters().at(Role::Aggregated, RequestsPerSecond(3.0), lengths()).unwrap();
     assert!((plan.slo.ttft.get() / (1.5 * lowest.ttft.get()) - 1.0).abs() < 1e-9, "{:?}", plan.slo);
-    assert!(
-        plan.pools[0].steps.iter().any(|step| step.reason == StepReason::NotConverged)
-            || plan.pools[0].unbounded_replicas >= Some(Replicas(4))
-    );
+    // The estimate alone would give some back, and neither the time nor the certainty is there.
+    assert!(plan.pools[0].unbounded_replicas < Some(Replicas(4)) && plan.pools[0].limits_active == [Limit::HoldDown]);
     world.teach();
     let plan = world.minute(&[3.0]);
     assert_eq!(plan.slo_source, SloSource::Learned);
     let (ttft, itl) = (0.024 + 1.65e-5 * 512.0, 0.024 + 1.6e-5 + 5e-7 * 576.5);
     assert!((plan.slo.ttft.get() / ttft - 1.0).abs() < 0.05 && (plan.slo.itl.get() / itl - 1.0).abs() < 0.05, "{:?}", plan.slo);
+}
+
+#[test]
+fn what_an_uncertain_estimate_would_give_back_is_a_step_that_holds_it() {
+    let mut world = World::new(policy(true, vec![pool("a", 1.0)]), &[4]);
+    let plans: Vec<Plan> = (0..8).map(|_| world.minute(&[3.0])).collect();
+    for plan in &plans[4..] {
+        let part = &plan.pools[0];
+        assert!(!part.queueing.as_ref().unwrap().converged, "one load is no knowledge");
+        assert_eq!((part.unbounded_replicas, count(part), part.reason, part.held), (Some(Replicas(2)), 4, Reason::None, false));
+        assert_eq!(part.limits_active, [Limit::HoldDown]);
+        assert!(part.steps.iter().any(|step| (step.after, step.reason) == (Replicas(4), StepReason::NotConverged)), "{:?}", part.steps);
+    }
 }
 
 #[test]
