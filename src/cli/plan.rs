@@ -13,7 +13,7 @@ use super::{Failure, complain};
 use crate::app::events::Event;
 use crate::app::exporter::Exporter;
 use crate::app::fleet::{self, Fleet};
-use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
+use crate::config::{self, Config, Flags, Loaded, ModelConfig, TargetConfig};
 use crate::engines::custom::Custom;
 use crate::engines::{self, Dialect};
 use crate::planner;
@@ -77,7 +77,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
             let ([before], [after]) = (args.before.as_slice(), args.after.as_slice()) else {
                 return Err(Failure::Usage("with --config, expected one directory for each of --before and --after".to_owned()));
             };
-            let config = load(Some(file), args.model.flags())?.config;
+            let config = told(load(Some(file), args.model.flags())?);
             written_down(&config)?;
             let targets = targets(&config);
             let (before, after) = (directory(before, &targets)?, directory(after, &targets)?);
@@ -91,7 +91,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
             // Offline pages have no address; the names only tell the pairs apart.
             let urls = (1..=args.before.len()).map(|pair| format!("http://pair-{pair}/metrics")).collect();
             let flags = Flags { metrics_urls: urls, ..args.model.flags() };
-            let config = load(None, flags)?.config;
+            let config = told(load(None, flags)?);
             let targets = targets(&config);
             let (before, after) = (pages(&args.before, &targets)?, pages(&args.after, &targets)?);
             (config, before, after)
@@ -106,6 +106,12 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     }
     print(&plans, args.format, notes::is_uncertain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration; what nobody reads of it goes to standard error.
+fn told(loaded: Loaded) -> Config {
+    loaded.notes.iter().for_each(|note| complain(&format!("note: {note}")));
+    loaded.config
 }
 
 /// The pages of one round: each target with its page and the file that it came from.

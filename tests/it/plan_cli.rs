@@ -380,6 +380,8 @@ fn preset_wva_is_planned_from_pages_with_the_config_map_it_is_given() {
     assert_eq!((&model["preset"], &model["pools"][0]["role"]), (&"wva".into(), &"aggregated".into()));
     near(&model["slo"]["ttft_seconds"], 0.5);
     assert_eq!(plan(&["--preset", "wva"]).0, Some(0), "objectives may be learned");
+    let (code, _, stderr) = plan(&["--queueing-config", text(&map), "--target-namespace", "prod"]);
+    assert!(code == Some(0) && stderr.contains("note: ") && stderr.contains("its target_namespace is \"prod\""), "{stderr}");
     pages.write("map/m", "model_id: M\n");
     let (code, _, stderr) = plan(&["--queueing-config", text(&map)]);
     assert!(code == Some(64) && stderr.contains("map/m:1:1: namespace: required"), "{stderr}");
