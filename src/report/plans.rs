@@ -159,6 +159,7 @@ fn queueing(trace: &QueueingTrace) -> Value {
             "alpha_seconds": trace.parameters.alpha.get(),
             "beta_seconds_per_token": trace.parameters.beta.get(),
             "gamma_seconds_per_token": trace.parameters.gamma.get(),
+            "wait_iterations": trace.parameters.wait.get(),
         },
         "nis": trace.nis,
         "condition_number": trace.condition,

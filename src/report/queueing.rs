@@ -112,7 +112,8 @@ fn objectives(plan: &Plan, known: &[One<'_>]) -> Vec<Line> {
                 for one in known.iter().filter(|one| one.pool.role != without) {
                     let (work, wanted) = of_pool(one);
                     let (k, alpha) = (number(one.trace.multiplier.get()), one.alpha());
-                    let formula = format!("k × alpha + {} = {k} × {alpha} + {}", work.symbols, work.numbers);
+                    let [symbols, numbers] = work.iterations("k × alpha", &format!("{k} × {alpha}"));
+                    let formula = format!("{symbols} + {} = {numbers} + {}", work.symbols, work.numbers);
                     lines.push(line(format!("{name} wanted of {}", one.pool.pool), formula, millis(wanted.get())));
                 }
                 "the largest of the pools that have converged".to_owned()
@@ -131,6 +132,18 @@ struct Expression {
     numbers: String,
     /// Milliseconds.
     value: f64,
+    /// How many T come before it in TTFT, where the server's prompts wait for more than the one of the seed's form.
+    wait: Option<f64>,
+}
+
+impl Expression {
+    /// T with its factor, in symbols and in numbers.
+    fn iterations(&self, symbols: &str, numbers: &str) -> [String; 2] {
+        match self.wait {
+            Some(wait) => [format!("wait × {symbols}"), format!("{} × {numbers}", number(wait))],
+            None => [symbols.to_owned(), numbers.to_owned()],
+        }
+    }
 }
 
 /// A pool whose replicas the model knows.
@@ -174,16 +187,18 @@ impl<'a> One<'a> {
 
     /// What TTFT has beyond T.
     fn prompt_work(&self) -> Expression {
-        let beyond = self.at_multiple().ttft.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
+        let wait = self.parameters().wait.get();
+        let beyond = self.at_multiple().ttft.get() - wait * self.trace.multiplier.get() * self.parameters().alpha.get();
         let numbers = format!("({} + {}) × {}", self.beta(), self.gamma(), self.input());
-        Expression { symbols: "(beta + gamma) × i", numbers, value: beyond * 1000.0 }
+        let value = beyond * 1000.0;
+        Expression { symbols: "(beta + gamma) × i", numbers, value, wait: Some(wait).filter(|wait| *wait != 1.0) }
     }
 
     /// What ITL has beyond T.
     fn token_work(&self) -> Expression {
         let beyond = self.at_multiple().itl.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
         let numbers = format!("({} + {} × ({} + ({} + 1) / 2))", self.beta(), self.gamma(), self.input(), self.output());
-        Expression { symbols: "(beta + gamma × (i + (o + 1) / 2))", numbers, value: beyond * 1000.0 }
+        Expression { symbols: "(beta + gamma × (i + (o + 1) / 2))", numbers, value: beyond * 1000.0, wait: None }
     }
 
     fn work(&self) -> Expression {
@@ -195,11 +210,13 @@ impl<'a> One<'a> {
                 symbols: "o × (beta + gamma × (i + (o + 1) / 2))",
                 numbers: format!("{o} × {}", self.token_work().numbers),
                 value,
+                wait: None,
             },
             Role::Aggregated => Expression {
                 symbols: "beta × (i + o) + gamma × (o + 1) × (i + o / 2)",
                 numbers: format!("{beta} × ({i} + {o}) + {gamma} × ({o} + 1) × ({i} + {o} / 2)"),
                 value,
+                wait: None,
             },
         }
     }
@@ -237,7 +254,13 @@ impl<'a> One<'a> {
             None => String::new(),
         };
         let parameters = format!("{} ms an iteration, {} ms a token computed, {} ms a token read", self.alpha(), self.beta(), self.gamma());
-        vec![told("alpha, beta, gamma", parameters, apart), line("last window", "", format!("{fate}{distance}"))]
+        let mut lines = vec![told("alpha, beta, gamma", parameters, apart)];
+        if let Some(wait) = self.prompt_work().wait {
+            let why = "as far as windows show: iterations that differ make prompts wait for the long ones";
+            lines.push(told("wait", format!("{} iterations from the arrival of a prompt to its first token", number(wait)), why));
+        }
+        lines.push(line("last window", "", format!("{fate}{distance}")));
+        lines
     }
 
     /// The closed form at the load of now.
@@ -253,11 +276,9 @@ impl<'a> One<'a> {
             line("T now", format!("alpha / (1 − rho) = {} / (1 − {})", self.alpha(), number(rho.get())), format!("{iteration} ms")),
         ];
         let mut latency = |name: &str, beyond: Expression, value: Seconds| {
-            lines.push(line(
-                format!("{name} by the model now"),
-                format!("T + {} = {iteration} + {}", beyond.symbols, beyond.numbers),
-                millis(value.get()),
-            ));
+            let [symbols, numbers] = beyond.iterations("T", &iteration);
+            let formula = format!("{symbols} + {} = {numbers} + {}", beyond.symbols, beyond.numbers);
+            lines.push(line(format!("{name} by the model now"), formula, millis(value.get())));
         };
         if self.pool.role != Role::Decode {
             latency("TTFT", self.prompt_work(), state.ttft);
@@ -277,12 +298,14 @@ impl<'a> One<'a> {
         let mut lines = Vec::new();
         let mut phase = |name: &str, objective: Seconds, beyond: Expression, rate: Option<RequestsPerSecond>| {
             let objective = objective.get() * 1000.0;
-            let left = number(objective - beyond.value);
-            lines.push(line(
-                format!("T that {name} leaves"),
-                format!("{name} objective − {} = {} − {}", beyond.symbols, number(objective), beyond.numbers),
-                format!("{left} ms"),
-            ));
+            let left = number((objective - beyond.value) / beyond.wait.unwrap_or(1.0));
+            let (symbols, numbers) =
+                (format!("{name} objective − {}", beyond.symbols), format!("{} − {}", number(objective), beyond.numbers));
+            let formula = match beyond.wait {
+                Some(wait) => format!("({symbols}) / wait = ({numbers}) / {}", number(wait)),
+                None => format!("{symbols} = {numbers}"),
+            };
+            lines.push(line(format!("T that {name} leaves"), formula, format!("{left} ms")));
             lines.push(match rate {
                 Some(rate) => line(
                     format!("lambda at the {name} objective"),

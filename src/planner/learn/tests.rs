@@ -5,7 +5,7 @@ use nalgebra::{Matrix3, Vector3};
 use super::interval::{Question, capacity};
 use super::*;
 use crate::planner::model::queueing::Objective;
-use crate::units::{Requests, SecondsPerToken, Tokens};
+use crate::units::{Ratio, Requests, SecondsPerToken, Tokens};
 
 /// What facts call case A.
 fn truth() -> Parameters {
@@ -271,7 +271,8 @@ fn what_no_windows_can_have_led_to_is_not_sound() {
         change(&mut learned);
         learned.is_sound()
     };
-    let spoils: [(&str, &dyn Fn(&mut Learned)); 10] = [
+    let spoils: [(&str, &dyn Fn(&mut Learned)); 11] = [
+        ("a wait of nothing", &|learned| learned.filter.parameters.wait = Ratio(0.0)),
         ("alpha below its bounds", &|learned| learned.filter.parameters.alpha = Seconds(1e-9)),
         ("gamma of zero", &|learned| learned.filter.parameters.gamma = SecondsPerToken(0.0)),
         ("an endless beta", &|learned| learned.filter.parameters.beta = SecondsPerToken(f64::INFINITY)),
@@ -290,4 +291,28 @@ fn what_no_windows_can_have_led_to_is_not_sound() {
     for (what, change) in spoils {
         assert!(!with(change), "{what}");
     }
+}
+
+#[test]
+fn prompts_that_wait_for_more_than_one_iteration_are_learned_as_that() {
+    let made = Parameters { wait: Ratio(2.2), ..truth() };
+    let mut learned = Learned::new(Role::Aggregated, &window(Role::Aggregated, made, VARIED[0]));
+    for rate in VARIED.iter().chain(&VARIED) {
+        learned.learn(Role::Aggregated, &window(Role::Aggregated, made, *rate));
+    }
+    assert!((learned.parameters().wait.get() / 2.2 - 1.0).abs() < 0.12, "{:?}", learned.parameters());
+    // TTFT of 150 ms binds: T = (150 - 8.448) / 2.2.
+    let objective = Objective { ttft: Seconds(0.15), itl: Seconds(0.5) };
+    let question = Question { objective, ..question(Role::Aggregated) };
+    let (star, expected) = (question.capacity(learned.parameters()).unwrap().get(), question.capacity(made).unwrap().get());
+    assert!(
+        (expected - (1.0 - 8.0 / (141.552 / 2.2)) / 0.047_392).abs() < 0.01 && (star / expected - 1.0).abs() < 0.03,
+        "{star} {expected}"
+    );
+    // A change of speed does not change how long prompts wait, in iterations.
+    let slow = slower(made, 1.3);
+    for rate in [8.0, 8.5, 8.2, 8.4] {
+        learned.learn(Role::Aggregated, &window(Role::Aggregated, Parameters { wait: Ratio(2.2), ..slow }, rate));
+    }
+    assert!((learned.parameters().alpha.get() / slow.alpha.get() - 1.0).abs() < 0.15, "{:?}", learned.parameters());
 }
