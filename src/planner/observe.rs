@@ -174,7 +174,7 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
             known > 0 && f64::from(state.up + state.stale) >= COVERAGE_TO_RAISE * f64::from(known)
         })
     };
-    let coverage_good = by_role(policy, &measured).values().all(|ids| ids.iter().any(|id| answers(id)));
+    let coverage_good = by_role(policy, &measured).values().all(|ids| ids.iter().any(&answers));
     let silent = |id: &SourceId| if let SourceId::Pool(pool) = id { Some(pool.clone()).filter(|_| !answers(id)) } else { None };
     let silent_pools = measured.iter().filter_map(silent).collect();
     Round {

@@ -271,7 +271,8 @@ fn what_no_windows_can_have_led_to_is_not_sound() {
         change(&mut learned);
         learned.is_sound()
     };
-    let spoils: [(&str, &dyn Fn(&mut Learned)); 11] = [
+    type Spoils<'a> = (&'a str, &'a dyn Fn(&mut Learned));
+    let spoils: [Spoils<'_>; 11] = [
         ("a wait of nothing", &|learned| learned.filter.parameters.wait = Ratio(0.0)),
         ("alpha below its bounds", &|learned| learned.filter.parameters.alpha = Seconds(1e-9)),
         ("gamma of zero", &|learned| learned.filter.parameters.gamma = SecondsPerToken(0.0)),
