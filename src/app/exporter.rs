@@ -276,7 +276,8 @@ impl Exporter {
         }
     }
 
-    /// Starts planning models that the targets name for the first time, and forgets those that no target has named for `hold_for`.
+    /// Starts planning models that the targets name for the first time, and forgets those that no target has named for `hold_for`, but for
+    /// what was learned.
     fn add_discovered_models(&mut self, reports: &BTreeMap<&TargetId, &TargetReport>, fleet: &Fleet, now: Moment) -> Vec<Event> {
         let mut events = Vec::new();
         let config = Arc::clone(&self.config);
@@ -296,13 +297,33 @@ impl Exporter {
                     Err(_) => {}
                 }
             }
-            self.models.retain(|state| {
-                let of_others = state.origin != origin || state.stand_in;
-                of_others || now.monotonic.saturating_sub(state.seen) <= state.policy.hold_for
-            });
+            let is_gone = |state: &ModelState| {
+                let own = state.origin == origin && !state.stand_in;
+                own && now.monotonic.saturating_sub(state.seen) > state.policy.hold_for
+            };
+            let gone: Vec<ModelState> = self.models.extract_if(.., |state| is_gone(state)).collect();
+            gone.into_iter().for_each(|state| self.keep_learned(state));
             self.stand_in(origin, now);
         }
         events
+    }
+
+    /// Keeps what was learned of a model's replicas for when it is named again: that is good for `learned_for`, which the planner looks after. What
+    /// was recommended is gone.
+    fn keep_learned(&mut self, state: ModelState) {
+        let learned = state.memory.pools.into_iter().filter(|(_, pool)| pool.learning.is_some());
+        let pools: BTreeMap<PoolId, PoolMemory> =
+            learned.map(|(name, pool)| (name, PoolMemory { learning: pool.learning, ..PoolMemory::default() })).collect();
+        if pools.is_empty() {
+            return;
+        }
+        self.restored.insert(state.key, pools);
+        let taught = |pools: &BTreeMap<PoolId, PoolMemory>| pools.values().filter_map(|pool| Some(pool.learning.as_ref()?.at)).max();
+        if self.restored.len() > MOST_DISCOVERED
+            && let Some(oldest) = self.restored.iter().min_by_key(|(_, pools)| taught(pools)).map(|(key, _)| key.clone())
+        {
+            self.restored.remove(&oldest);
+        }
     }
 
     /// Sees to it that a pattern without models says why: one named as those without a name are stands for them, and leaves with the first.
@@ -436,5 +457,71 @@ pub fn source_labels(policy: &ModelPolicy, target_namespace: &str, source: &Sour
         target_namespace: target_namespace.to_owned(),
         pool: pool.map(|pool| pool.pool.clone()),
         role: pool.map(|pool| pool.role),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+    use crate::config::{self, Flags, Inputs};
+    use crate::scrape::discover::Listing;
+    use crate::scrape::lower::lower;
+
+    /// A page of a server that has completed so many requests; its model label.
+    fn page(model: &str, requests: f64) -> String {
+        let mut page = String::new();
+        for (name, mean) in [
+            ("time_to_first_token_seconds", 0.0237),
+            ("inter_token_latency_seconds", 0.0155),
+            ("request_prompt_tokens", 512.0),
+            ("request_generation_tokens", 128.0),
+        ] {
+            let name = ["vllm", name].join(":");
+            let _ = writeln!(page, "# TYPE {name} histogram\n{name}_bucket{{model_name=\"{model}\",le=\"+Inf\"}} {requests}");
+            let _ = writeln!(
+                page,
+                "{name}_sum{{model_name=\"{model}\"}} {}\n{name}_count{{model_name=\"{model}\"}} {requests}",
+                mean * requests
+            );
+        }
+        page
+    }
+
+    #[test]
+    fn what_was_learned_of_a_model_outlives_the_time_in_which_nobody_names_it() {
+        let flags = Flags {
+            metrics_urls: vec!["http://10.0.0.1:8000/metrics".to_owned()],
+            preset: Some("wva".to_owned()),
+            adjustment_interval: Some(std::time::Duration::from_secs(60)),
+            ..Flags::default()
+        };
+        let loaded = config::read(Inputs { flags, ..Inputs::default() }).finish(&BTreeMap::new()).unwrap();
+        let config = Arc::new(loaded.config);
+        let target = config.models[0].sources[0].targets[0].target.clone();
+        let fleet = Fleet::of(&config, |_| Listing::default());
+        let start = Moment { monotonic: std::time::Duration::ZERO, wall: std::time::Duration::from_secs(1_795_953_600) };
+        let mut exporter = Exporter::new(config, BTreeMap::new(), Ledger::default(), start);
+        let mut minute = 0;
+        let mut look = |exporter: &mut Exporter, model: &str| {
+            let now = start.after(std::time::Duration::from_secs(60 * minute));
+            minute += 1;
+            let outcome = lower(page(model, 600.0 * minute as f64).as_bytes(), None, None, false);
+            let report = TargetReport { target: target.clone(), at: now.monotonic, duration: std::time::Duration::ZERO, outcome };
+            drop(exporter.round(&[report], &fleet, now));
+        };
+        let learned = |exporter: &Exporter| {
+            let state = exporter.models.iter().find(|state| state.key.model.as_str() == "org/m")?;
+            state.memory.pools.values().find_map(|pool| Some(pool.learning.clone()?.learned))
+        };
+        (0..3).for_each(|_| look(&mut exporter, "org/m"));
+        let before = learned(&exporter).expect("it has learned");
+        (0..12).for_each(|_| look(&mut exporter, "org/other"));
+        assert!(exporter.models.iter().all(|state| state.key.model.as_str() == "org/other"), "nobody names it any more");
+        look(&mut exporter, "org/m");
+        assert_eq!(learned(&exporter), Some(before));
+        let published = exporter.models.iter().find(|state| state.key.model.as_str() == "org/m");
+        assert_eq!(published.and_then(|state| state.plan.pools[0].recommended_replicas), None, "what was recommended is gone");
     }
 }

@@ -3,6 +3,7 @@
 //! One tick: take one configuration snapshot; read the clock once; run one scrape round; plan, check and count every model; swap the
 //! snapshot that our pages read; keep what survives a restart; record; log what changed.
 
+mod changed;
 pub mod clock;
 pub mod events;
 pub mod exporter;
@@ -344,13 +345,15 @@ impl Ticker {
             tracing::warn!("state_file changed; it takes effect at the next start");
         }
         // A reload tells only what is new; the start told the rest, and `check` tells all.
-        warnings.iter().filter(|warning| !self.warned.contains(warning)).for_each(|warning| tracing::warn!("{warning}"));
+        let told = |warning: &Problem| self.warned.iter().any(|known| (&known.key, &known.message) == (&warning.key, &warning.message));
+        warnings.iter().filter(|warning| !told(warning)).for_each(|warning| tracing::warn!("{warning}"));
         self.warned = warnings;
         self.portable = loaded.portable;
         self.exporter.adopt(Arc::clone(&config), now);
         let events = self.exporter.issue_decisions(now);
         let decision = self.exporter.last_decision();
-        tracing::info!(before = %running.hash, config = %config.hash, version = env!("CARGO_PKG_VERSION"), %decision, "configuration reloaded");
+        let changed = changed::between(&running, &config);
+        tracing::info!(before = %running.hash, config = %config.hash, changed, version = env!("CARGO_PKG_VERSION"), %decision, "configuration reloaded");
         events.iter().for_each(|event| log(event, &config));
         self.keeper.keep(&self.exporter, now);
         Ok(())

@@ -161,6 +161,10 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
         for (pool, mut memory) in model.pools {
             memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);
+            if memory.learning.as_ref().is_some_and(|learning| !learning.is_sound()) {
+                tracing::warn!(model = %key.model, %pool, "what the state says was learned is nothing that can be learned; it is not used");
+                memory.learning = None;
+            }
             if let Some(learning) = &mut memory.learning {
                 // Written while the clock was wrong: it ages from now on.
                 learning.at = learning.at.min(now.wall);
@@ -246,6 +250,14 @@ mod tests {
         assert_eq!(restored(left_behind(8 * DAY, Duration::from_secs(600))), None);
         let still_valid = restored(left_behind(8 * DAY, 9 * DAY)).unwrap();
         assert_eq!((still_valid.learning, still_valid.planned), (None, Some(Replicas(5))));
+    }
+
+    #[test]
+    fn what_cannot_have_been_learned_is_dropped_and_the_recommendation_stays() {
+        let mut memory = left_behind(Duration::from_secs(60), Duration::from_secs(600));
+        memory.learning.iter_mut().for_each(|learning| learning.learned.filter.parameters.alpha = Seconds(1e9));
+        let after = restored(memory.clone()).unwrap();
+        assert_eq!(after, PoolMemory { learning: None, ..memory });
     }
 
     #[test]

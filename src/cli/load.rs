@@ -24,6 +24,9 @@ pub struct ModelFlags {
     /// Name of the model: selects the samples with that model label. Without it every model seen is planned
     #[arg(long)]
     pub model: Option<String>,
+    /// Namespace of the model: a label, and what an entry of --queueing-config names [default: our own in a cluster, else default]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub target_namespace: Option<String>,
     /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
@@ -60,6 +63,7 @@ impl ModelFlags {
     pub fn flags(&self) -> Flags {
         Flags {
             model: self.model.clone(),
+            target_namespace: self.target_namespace.clone(),
             engine: self.engine.clone(),
             preset: self.preset.clone(),
             min_replicas: self.min_replicas,
@@ -119,6 +123,11 @@ pub(super) fn source(path: &Path) -> Result<SourceText, Vec<Problem>> {
 
 /// What is in a folder, save what begins with a dot: there Kubernetes keeps what it swaps.
 fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    if folder.is_file() {
+        return Err(std::io::Error::other(
+            "expected the folder where the ConfigMap is mounted, one file for each key of its data, got a file",
+        ));
+    }
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

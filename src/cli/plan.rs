@@ -13,7 +13,7 @@ use super::{Failure, complain};
 use crate::app::events::Event;
 use crate::app::exporter::Exporter;
 use crate::app::fleet::{self, Fleet};
-use crate::config::{self, Config, Flags, ModelConfig, TargetConfig};
+use crate::config::{self, Config, Flags, Loaded, ModelConfig, TargetConfig};
 use crate::decisions::Ledger;
 use crate::engines::custom::Custom;
 use crate::engines::{self, Dialect};
@@ -21,7 +21,7 @@ use crate::planner;
 use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, TargetReading};
 use crate::planner::plan::Plan;
 use crate::record::{self, RecordedTarget, Recording};
-use crate::report::{plans, text};
+use crate::report::{notes, plans, text};
 use crate::scrape::discover::Listing;
 use crate::scrape::lower::lower;
 use crate::scrape::report::{Failure as ScrapeFailure, TargetReport};
@@ -78,7 +78,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
             let ([before], [after]) = (args.before.as_slice(), args.after.as_slice()) else {
                 return Err(Failure::Usage("with --config, expected one directory for each of --before and --after".to_owned()));
             };
-            let config = load(Some(file), args.model.flags())?.config;
+            let config = told(load(Some(file), args.model.flags())?);
             written_down(&config)?;
             let targets = targets(&config);
             let (before, after) = (directory(before, &targets)?, directory(after, &targets)?);
@@ -92,7 +92,7 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
             // Offline pages have no address; the names only tell the pairs apart.
             let urls = (1..=args.before.len()).map(|pair| format!("http://pair-{pair}/metrics")).collect();
             let flags = Flags { metrics_urls: urls, ..args.model.flags() };
-            let config = load(None, flags)?.config;
+            let config = told(load(None, flags)?);
             let targets = targets(&config);
             let (before, after) = (pages(&args.before, &targets)?, pages(&args.after, &targets)?);
             (config, before, after)
@@ -105,8 +105,14 @@ pub fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
         )
         .into());
     }
-    print(&plans, args.format)?;
+    print(&plans, args.format, notes::is_uncertain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration; what nobody reads of it goes to standard error.
+fn told(loaded: Loaded) -> Config {
+    loaded.notes.iter().for_each(|note| complain(&format!("note: {note}")));
+    loaded.config
 }
 
 /// The pages of one round: each target with its page and the file that it came from.
@@ -189,10 +195,25 @@ fn decide(mut config: Config, before: &Pages, after: &Pages, elapsed: Duration) 
     rounds.into_iter().filter(|round| !round.stand_in).map(|round| (*round.plan).clone()).collect()
 }
 
-fn print(plans: &[Plan], format: PlanFormat) -> anyhow::Result<()> {
+/// Prints the plans; `one_window` says for which the reader should know that they rest on one window alone.
+fn print(plans: &[Plan], format: PlanFormat, one_window: fn(&Plan) -> bool) -> anyhow::Result<()> {
     let answer = match format {
-        PlanFormat::Json => format!("{:#}\n", plans::document(plans)),
-        PlanFormat::Text => plans.iter().map(text::plan).collect(),
+        PlanFormat::Json => {
+            let mut document = plans::document(plans);
+            for (index, _) in plans.iter().enumerate().filter(|(_, plan)| one_window(plan)) {
+                if let Some(notes) = document["models"][index]["notes"].as_array_mut() {
+                    notes.push(notes::ONE_WINDOW.into());
+                }
+            }
+            format!("{document:#}\n")
+        }
+        PlanFormat::Text => {
+            let text = |plan: &Plan| match one_window(plan) {
+                true => format!("{}  note: {}\n", text::plan(plan), notes::ONE_WINDOW),
+                false => text::plan(plan),
+            };
+            plans.iter().map(text).collect()
+        }
     };
     use std::io::Write;
     std::io::stdout().write_all(answer.as_bytes()).context("write the answer")
@@ -216,7 +237,7 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
         }
         replayed.push(plan);
     }
-    print(&replayed, format)?;
+    print(&replayed, format, |_| false)?;
     if differing > 0 {
         return Err(anyhow::anyhow!("{differing} of {} decisions differ", folders.len()).into());
     }

@@ -88,6 +88,12 @@ impl ConfigMap {
                     continue;
                 }
             };
+            if is_manifest(text) {
+                let message = "a manifest of kind ConfigMap; expected the mounted data: a folder with one file for each key under its `data`, as a \
+                               volume of that ConfigMap has it";
+                problems.push(Problem::of_file(path, message.to_owned()));
+                continue;
+            }
             map.texts.insert(name.clone(), text.clone());
             let source = SourceText { path: path.clone(), text: text.clone() };
             let (node, found) = tree::read_as_yaml(&source);
@@ -141,6 +147,12 @@ impl ConfigMap {
         let own = self.entries.iter().filter(move |((id, place), _)| Some(id) == model && place == namespace).map(|(_, entry)| entry);
         own.chain(&self.default)
     }
+}
+
+/// Whether the text is the object that Kubernetes makes the files from, and not one of the files.
+fn is_manifest(text: &str) -> bool {
+    let says = |line: &str| line.trim().trim_end_matches(',').replace(['"', ' '], "") == "kind:ConfigMap";
+    text.lines().any(says)
 }
 
 fn objectives(values: &mut Values) -> Objectives {

@@ -21,6 +21,8 @@ pub struct Flags {
     pub metrics_urls: Vec<String>,
     /// `--model`.
     pub model: Option<String>,
+    /// `--target-namespace`.
+    pub target_namespace: Option<String>,
     /// `--engine`.
     pub engine: Option<String>,
     /// `--preset`.
@@ -47,10 +49,11 @@ pub struct Flags {
 
 impl Flags {
     /// The flags that describe a model, with whether each was given.
-    fn of_the_model(&self) -> [(&'static str, bool); 10] {
+    fn of_the_model(&self) -> [(&'static str, bool); 11] {
         [
             ("--metrics-url", !self.metrics_urls.is_empty()),
             ("--model", self.model.is_some()),
+            ("--target-namespace", self.target_namespace.is_some()),
             ("--engine", self.engine.is_some()),
             ("--preset", self.preset.is_some()),
             ("--min-replicas", self.min_replicas.is_some()),
@@ -91,6 +94,9 @@ impl Flags {
         let mut model = Dict::new();
         let name = self.model.as_deref().unwrap_or(names::ANY);
         insert(&mut model, "name", Layered::from(name));
+        if let Some(namespace) = &self.target_namespace {
+            insert(&mut model, "target_namespace", Layered::from(namespace.as_str()));
+        }
         if let Some(engine) = &self.engine {
             insert(&mut model, "engine", Layered::from(engine.as_str()));
         }
@@ -147,6 +153,7 @@ fn text_of(path: &Path, flag: &'static str, problems: &mut Vec<Problem>) -> Opti
 pub(super) fn flag_of(path: &str) -> Option<&'static str> {
     Some(match super::schema::template(path).as_str() {
         "models[].name" => "--model",
+        "models[].target_namespace" => "--target-namespace",
         "models[].engine" => "--engine",
         "models[].slo.ttft" => "--ttft",
         "models[].slo.itl" => "--itl",

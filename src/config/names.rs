@@ -14,11 +14,7 @@ pub fn pool_name(model: &ModelId, role: Role) -> Result<PoolId, String> {
     let base: String =
         last.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' }).collect();
     let base = base.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    let ending = match role {
-        Role::Prefill => "prefill",
-        Role::Decode => "decode",
-        Role::Aggregated => "agg",
-    };
+    let ending = ending(role);
     if base.is_empty() {
         return Err(format!("model {:?} gives no pool name; write a configuration file with names of your own", model.as_str()));
     }
@@ -27,7 +23,15 @@ pub fn pool_name(model: &ModelId, role: Role) -> Result<PoolId, String> {
     })
 }
 
+fn ending(role: Role) -> &'static str {
+    match role {
+        Role::Prefill => "prefill",
+        Role::Decode => "decode",
+        Role::Aggregated => "agg",
+    }
+}
+
 /// The name of a pattern's pool before the model is known. Not a legal pool name, so that it meets no real one.
 pub(super) fn placeholder(role: Role) -> PoolId {
-    PoolId(format!("{ANY}-{role}"))
+    PoolId(format!("{ANY}-{}", ending(role)))
 }

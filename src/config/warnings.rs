@@ -13,7 +13,10 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
     let mut warnings = Vec::new();
     for (draft, model) in models.iter().zip(&config.models) {
         let at = |name: &str| format!("{}.{name}", draft.key);
-        if matches!(model.policy.preset, Preset::Infera | Preset::Wva) {
+        // Once for all: the remedy is the same object for each.
+        let has_no_steps = |model: &ModelConfig| matches!(model.policy.preset, Preset::Infera | Preset::Wva);
+        let first = config.models.iter().find(|model| has_no_steps(model));
+        if first.is_some_and(|first| std::ptr::eq(first, model)) {
             let preset = model.policy.preset.as_str();
             let message = format!(
                 "preset {preset} has no limit on steps down: a fall of the recommendation is followed at once; give the HPA or the \

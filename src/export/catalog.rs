@@ -340,11 +340,11 @@ families! {
         "Until when the recommendation may be served, Unix time.";
     DECISION_INTERVAL = Gauge "decision_interval_seconds" Pool [] "Time between decisions.";
     RECOMMENDATION_HELD = Gauge "recommendation_held" Pool [] "1 while the recommendation is held rather than computed.";
-    HOLD_REASON = Gauge "hold_reason" Pool [REASON] "State set: 1 for the reason in force.";
+    HOLD_REASON = Gauge "hold_reason" Pool [REASON] "State set: 1 for the reason in force; none while the value is computed, also where a limit kept it up: limit_active tells.";
     STARTUP = Gauge "startup_seconds" Pool [] "Measured time from a recommendation to a replica that it brought: the longest of the last few.";
     CAPACITY_UNAVAILABLE = Gauge "capacity_unavailable" Pool [] "1 while recommended replicas are awaited for more than three start-ups.";
     LOOP_DECISION = Gauge "loop_decision" Pool [LOOP, DECISION] "State set: 1 for what the loop did in the last round.";
-    LIMIT_ACTIVE = Gauge "limit_active" Pool [LIMIT] "State set: 1 for each limit that changed the wish in the last decision.";
+    LIMIT_ACTIVE = Gauge "limit_active" Pool [LIMIT] "State set: 1 for each limit that changed the wish in the last decision; hold_down also while a learned model is not certain enough to give back what its estimate has to spare.";
     OVERRIDE_ACTIVE = Gauge "override_active" Pool [OVERRIDE] "State set: 1 for the operator's override in force.";
     LATENCY_RATIO = Gauge "latency_ratio" Model [PHASE] "Measured latency over that of the capacity model at the current count; 1 where they agree.";
     ESTIMATED_TTFT = Gauge "estimated_ttft_seconds" Model [AT] "Time to first token that the capacity model expects at a count.";
@@ -376,7 +376,7 @@ families! {
     QUEUEING_CONDITION = Gauge "queueing_condition_number" Pool []
         "How well the loads seen tell the learned parameters apart: up to 1000 they do. Absent where they do not at all.";
     QUEUEING_UTILIZATION = Gauge "queueing_utilization_ratio" Pool [] "Utilization of one replica in the last window by the learned parameters; absent where nobody served.";
-    QUEUEING_UPDATES = Counter "queueing_updates_total" Pool [UPDATE] "Windows that the queueing model learned from, by what became of them.";
+    QUEUEING_UPDATES = Counter "queueing_updates_total" Pool [UPDATE] "Windows with requests and latencies that the queueing model looked at, by what became of them: accepted ones refined it, rejected ones did not fit it, at a reset it was estimated anew. Windows that taught nothing do not count.";
     DECISION_TIMED_OUT = Gauge "decision_timed_out" Model []
         "1 while nobody has acknowledged the last decision in time. Present only where acknowledgements are switched on and something is published.";
     DECISIONS = Counter "decisions_total" Model [OUTCOME] "Decisions by outcome.";

@@ -202,7 +202,7 @@ fn decide_pool(
         previous_wish: None,
         coverage,
         complete_window_seen: long_enough,
-        cautious: StepReason::SilentTargetsMayCarryLoad,
+        caution: StepReason::SilentTargetsMayCarryLoad,
         keep: keep(memory, pool, policy, now),
         growth: policy.growth,
         while_moving: moving.then_some(Replicas(0)),

@@ -139,7 +139,7 @@ pub(super) fn decide_pool(
         previous_wish: None,
         coverage,
         complete_window_seen: watch.long_enough,
-        cautious: StepReason::SilentTargetsMayCarryLoad,
+        caution: StepReason::SilentTargetsMayCarryLoad,
         keep: keep(memory, pool, policy, watch.now)
             .or_else(|| refuted.then_some(StepReason::Refuted))
             .or_else(|| recently_needed(memory, pool, stands, delay, watch.now).then_some(StepReason::RecentlyNeeded)),

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::backlog::Backlog;
 use super::input::SourceId;
-use super::learn::{Learned, Update};
+use super::learn::{Learned, Update, are_plausible};
 use super::model::queueing::Objective;
 use super::observe::Window;
 use super::plan::{
     CapacityTrace, EnvelopeTrace, Estimates, LatencyRatios, LatencyTrace, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction,
-    Proposer, Published, QueueingTrace, Reason, SloSource, Step, Warning,
+    Proposer, Published, QueueingTrace, Reason, SloSource, Step, Untaught, Warning,
 };
 use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
@@ -164,6 +164,9 @@ pub struct PoolDecision {
     /// What the queueing model knows of its replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<QueueingTrace>,
+    /// Why the last window taught nothing of them, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untaught: Option<Untaught>,
     /// What each proposer asked for.
     pub proposed: BTreeMap<Proposer, Replicas>,
     /// The reconciled wish.
@@ -218,6 +221,13 @@ pub struct Learning {
     pub lowest_ttft: Option<Seconds>,
     /// The lowest mean ITL of a window so far.
     pub lowest_itl: Option<Seconds>,
+}
+
+impl Learning {
+    /// Whether windows can have led to it: what comes back from a file may have been written by anyone.
+    pub fn is_sound(&self) -> bool {
+        self.learned.is_sound() && are_plausible(self.lowest_ttft, None) && are_plausible(None, self.lowest_itl)
+    }
 }
 
 impl Memory {

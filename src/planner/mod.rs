@@ -19,6 +19,7 @@ pub mod lint;
 mod load;
 pub mod memory;
 pub mod model;
+pub(crate) mod objectives;
 pub mod observe;
 pub mod plan;
 pub mod predict;
@@ -35,6 +36,7 @@ mod sizing;
 mod slow;
 pub mod startup;
 mod sum;
+mod teach;
 mod trace;
 pub(crate) mod variants;
 pub mod watching;
@@ -146,6 +148,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             latency: last.and_then(|last| last.latency.clone()),
             capacity: last.and_then(|last| last.capacity),
             queueing: last.and_then(|last| last.queueing.clone()),
+            untaught: last.and_then(|last| last.untaught),
             missing: last.map(|last| last.missing.clone()).unwrap_or_default(),
             startup: last.and_then(|last| last.startup),
             capacity_unavailable: last.and_then(|last| last.capacity_unavailable),

@@ -23,14 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::input::{
-    ChangeRule, Gauge, ItlBasis, ModelInput, ModelPolicy, Preset, Reading, Signal, SourceId, SourceInput, Statistic, Tally,
+    ChangeRule, Gauge, ItlBasis, ModelInput, ModelPolicy, PoolPolicy, Preset, Reading, Signal, SourceId, SourceInput, Statistic, Tally,
 };
 use super::memory::{Memory, SourceMemory, WindowMemory};
 use super::plan::{Observation, Reason, SourceState, Warning};
 use super::quantile;
 use super::sum::{Span, Sum};
 use super::window::{Buckets, Delta, Growth};
-use crate::units::{Moment, Positive, Ratio, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
+use crate::units::{Moment, PoolId, Positive, Ratio, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
 
 /// From this share of the window on, a target's window counts as whole.
 pub const WHOLE_SHARE: f64 = 0.9;
@@ -53,12 +53,16 @@ const SHORTEST_TTFT: f64 = 1e-4;
 /// What a round shows, whether or not a decision is due.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// Why nothing can be seen right now, if so.
+    /// Why nothing can be seen right now, if so: of some role, no pool shows anything.
     pub blind: Option<Reason>,
+    /// Pools that show nothing, each with why, while others of their role may.
+    pub blind_pools: BTreeMap<PoolId, Reason>,
     /// Whether a boundary has been passed since the window began.
     pub due: bool,
-    /// Whether most targets answer: deliberate holds renew then.
+    /// Whether most targets answer, of each role at one pool at least: deliberate holds renew then.
     pub coverage_good: bool,
+    /// Pools of which most targets do not answer.
+    pub silent_pools: BTreeSet<PoolId>,
     /// How the sources stand.
     pub sources: Vec<SourceState>,
     /// Jump of the wall clock since the last round.
@@ -91,6 +95,8 @@ pub struct Window {
     pub instrumented: bool,
     /// Coverage by source.
     pub coverage: BTreeMap<SourceId, Ratio>,
+    /// Coverage by role: that of its best described source.
+    pub role_coverage: BTreeMap<Role, Ratio>,
     /// Arrivals by source.
     pub demand: BTreeMap<SourceId, Demand>,
     /// What the operator should know.
@@ -117,10 +123,20 @@ impl Window {
         self
     }
 
-    /// The least coverage of all sources that the decision rests on.
+    /// The least coverage of all roles that the decision rests on. Variants of one role are judged one by one, so a silent one lowers nothing here.
     pub fn least_coverage(&self) -> Ratio {
-        self.coverage.values().copied().fold(Ratio(1.0), |least, next| if next < least { next } else { least })
+        least(self.role_coverage.values())
     }
+
+    /// Coverage of what a pool is judged by: its own targets, else the traffic source.
+    pub fn coverage_of(&self, pool: &PoolId) -> Ratio {
+        let own = self.coverage.get(&SourceId::Pool(pool.clone())).or_else(|| self.coverage.get(&SourceId::Traffic));
+        own.copied().unwrap_or_else(|| self.least_coverage())
+    }
+}
+
+fn least<'a>(coverages: impl Iterator<Item = &'a Ratio>) -> Ratio {
+    coverages.copied().fold(Ratio(1.0), |least, next| if next < least { next } else { least })
 }
 
 /// The sources that the window is measured at: the traffic source where there is one, else the pools themselves.
@@ -162,15 +178,58 @@ pub fn take_in(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, no
         }
     }
 
-    let standing = |id: &SourceId| sources.iter().find(|state| state.source == *id);
-    let blind = measured.iter().find_map(|id| blindness(memory, input, id));
-    let coverage_good = measured.iter().all(|id| {
-        standing(id).is_some_and(|state| {
+    let answers = |id: &SourceId| {
+        sources.iter().find(|state| state.source == *id).is_some_and(|state| {
             let known = state.up + state.stale + state.down;
             known > 0 && f64::from(state.up + state.stale) >= COVERAGE_TO_RAISE * f64::from(known)
         })
-    });
-    Round { blind, due, coverage_good, sources, clock_step }
+    };
+    let coverage_good = by_role(policy, &measured).values().all(|ids| ids.iter().any(&answers));
+    let silent = |id: &SourceId| if let SourceId::Pool(pool) = id { Some(pool.clone()).filter(|_| !answers(id)) } else { None };
+    let silent_pools = measured.iter().filter_map(silent).collect();
+    Round {
+        blind: blind(memory, input, policy),
+        blind_pools: blind_pools(memory, input, policy),
+        due,
+        coverage_good,
+        silent_pools,
+        sources,
+        clock_step,
+    }
+}
+
+/// The measured sources of each role.
+fn by_role(policy: &ModelPolicy, measured: &[SourceId]) -> BTreeMap<Role, Vec<SourceId>> {
+    let mut roles: BTreeMap<Role, Vec<SourceId>> = BTreeMap::new();
+    measured.iter().for_each(|id| roles.entry(role_of(policy, id)).or_default().push(id.clone()));
+    roles
+}
+
+fn role_of(policy: &ModelPolicy, id: &SourceId) -> Role {
+    match id {
+        SourceId::Traffic => Role::Aggregated,
+        SourceId::Pool(name) => policy.pools.iter().find(|pool| pool.pool == *name).map_or(Role::Aggregated, |pool| pool.role),
+    }
+}
+
+/// Why nothing can be decided: every source of some role is blind. One of several is not enough for that.
+fn blind(memory: &Memory, input: &ModelInput, policy: &ModelPolicy) -> Option<Reason> {
+    by_role(policy, &measured_at(policy, input)).values().find_map(|ids| {
+        let reasons: Option<Vec<Reason>> = ids.iter().map(|id| blindness(memory, input, id)).collect();
+        reasons?.first().copied()
+    })
+}
+
+/// The variants that show nothing in this round: pools of a role that has others as well, whose own targets are scraped.
+pub fn blind_pools(memory: &Memory, input: &ModelInput, policy: &ModelPolicy) -> BTreeMap<PoolId, Reason> {
+    let measured = measured_at(policy, input);
+    let is_variant = |role: Role| policy.pools.iter().filter(|pool| pool.role == role).count() > 1;
+    let reason = |pool: &PoolPolicy| {
+        let id = SourceId::Pool(pool.pool.clone());
+        let scraped = measured.contains(&id) || input.sources.iter().any(|source| source.source == id);
+        Some((pool.pool.clone(), blindness(memory, input, &id).filter(|_| scraped)?))
+    };
+    policy.pools.iter().filter(|pool| is_variant(pool.role)).filter_map(reason).collect()
 }
 
 /// What a changed list or a restart does to the window. The policy's rule is about routers, which come and go seldom; replicas come and go
@@ -283,17 +342,14 @@ fn blindness(memory: &Memory, input: &ModelInput, id: &SourceId) -> Option<Reaso
 pub fn observe(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Moment) -> Option<Window> {
     let measured = measured_at(policy, input);
     let window = Span { began: memory.window.map_or(now.monotonic, |window| window.started.monotonic), ended: now.monotonic };
-    let role_of = |id: &SourceId| match id {
-        SourceId::Traffic => Role::Aggregated,
-        SourceId::Pool(name) => policy.pools.iter().find(|pool| pool.pool == *name).map_or(Role::Aggregated, |pool| pool.role),
-    };
     let sums: Vec<_> = memory
         .sources
         .iter()
         .filter(|source| measured.contains(&source.source))
-        .map(|source| (role_of(&source.source), Sum::over(source, window, longest_window(policy))))
+        .map(|source| (role_of(policy, &source.source), Sum::over(source, window, longest_window(policy))))
         .collect();
-    if sums.is_empty() || sums.iter().any(|(_, sum)| sum.described == 0) {
+    let described = |role: Role| sums.iter().any(|(other, sum)| *other == role && sum.described > 0);
+    if sums.is_empty() || sums.iter().any(|(role, _)| !described(*role)) {
         return None;
     }
     // Where prefill and decode are measured apart, each phase's facts come from the pool that sees it: a prefill server finishes every
@@ -316,7 +372,8 @@ pub fn is_idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window
             [Gauge::Running, Gauge::Waiting, Gauge::InFlight].into_iter().filter_map(|one| target.last_gauge(one)).collect();
         !known.is_empty() && known.iter().all(|value| *value == 0.0)
     };
-    nothing && window.least_coverage().get() >= COVERAGE_TO_LOWER && targets.all(rests)
+    // Who cannot be seen may be at work.
+    nothing && least(window.coverage.values()).get() >= COVERAGE_TO_LOWER && targets.all(rests)
 }
 
 /// The sum of the role's own sources, or of those that see whole requests.
@@ -378,6 +435,11 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
         itl_attainment,
     };
     let coverage = sums.iter().map(|(_, sum)| (sum.source.clone(), sum.coverage)).collect();
+    let mut role_coverage = BTreeMap::new();
+    for (role, sum) in sums {
+        let best: &mut Ratio = role_coverage.entry(*role).or_insert(sum.coverage);
+        *best = if sum.coverage > *best { sum.coverage } else { *best };
+    }
     Window {
         observation,
         supported: RequestsPerSecond(if completions { rest.supported } else { rest.offered }),
@@ -386,6 +448,7 @@ fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], poli
         finished: rest.total.tallies.get(&Tally::Finished).copied().unwrap_or(0.0),
         instrumented: memory.sources.iter().any(SourceMemory::instrumented),
         coverage,
+        role_coverage,
         demand: sums.iter().map(|(_, sum)| (sum.source.clone(), demand(sum))).collect(),
         warnings: warnings.into_iter().collect(),
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use super::trace::{CapacityTrace, EnvelopeTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
+pub use super::workload::Untaught;
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
 use super::predict::Method;
@@ -44,6 +45,8 @@ macro_rules! closed_set {
         }
     };
 }
+
+pub(super) use closed_set;
 
 closed_set! {
     /// Why a recommendation is what it is. All but `none` and `slo_unreachable` hold the last value.
@@ -168,7 +171,7 @@ closed_set! {
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
         Rollout = "rollout", "The pool shows two generations of its replicas: its template was changed, and it does not shrink meanwhile.";
         ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
-        NotConverged = "not_converged", "The learned model is not certain enough yet to give replicas back, or was estimated anew in this window.";
+        NotConverged = "not_converged", "The learned model is not certain enough yet to give back what its estimate has to spare, or was estimated anew in this window.";
         ObjectiveMissed = "objective_missed", "An objective is missed now: no replica is given back meanwhile, whatever the model says.";
         DemandCensored = "demand_censored", "The servers do not say what arrives and latencies are above the objective: completions say nothing of what is wanted.";
         FirstWindowIncomplete = "first_window_incomplete", "A process that has not watched for long enough since its start does not shrink a pool.";
@@ -458,6 +461,9 @@ pub struct PoolPlan {
     /// What the queueing model knows of its replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queueing: Option<QueueingTrace>,
+    /// Why the last window taught the queueing model nothing of its replicas, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untaught: Option<Untaught>,
     /// Measured time for a replica to become useful.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<Seconds>,

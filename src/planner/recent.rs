@@ -28,7 +28,9 @@ pub(super) fn has_watched(memory: &Memory, role: Role, window: &Window, now: Mom
 /// Notes what arrived in the window, for the decisions to come.
 pub(super) fn remember(memory: &mut Memory, decision: &Decision, policy: &ModelPolicy, now: Moment) {
     for role in Role::ALL {
-        let trace = policy.pools.iter().filter(|pool| pool.role == role).find_map(|pool| decision.pools.get(&pool.pool)?.queueing.as_ref());
+        // A pool that is held shows an older decision's demand.
+        let parts = policy.pools.iter().filter(|pool| pool.role == role).filter_map(|pool| decision.pools.get(&pool.pool));
+        let trace = parts.filter(|part| part.reason.is_none()).find_map(|part| part.queueing.as_ref());
         let demands = memory.demands.entry(role).or_default();
         demands.retain(|(at, _)| now.monotonic.saturating_sub(*at) < REMEMBERED);
         demands.extend(trace.map(|trace| (now.monotonic, trace.demand)));

@@ -30,7 +30,8 @@ pub(super) fn render(
     let mut pools = Vec::new();
     for pool in &policy.pools {
         let own = decision.pools.get(&pool.pool).and_then(|part| part.reason);
-        let reason = round.blind.or(own).unwrap_or(reason);
+        let seen_now = round.blind.or_else(|| round.blind_pools.get(&pool.pool).copied());
+        let reason = seen_now.or(own).unwrap_or(reason);
         let computed_now = decided.is_some() && reason.hold_kind().is_none();
         let verdict = Verdict { reason, computed_now, decided: decided.is_some(), before: before.get(&pool.pool).copied() };
         let rationed = rations.get(&pool.pool).copied();
@@ -109,7 +110,8 @@ fn render_pool(
     let known = memory.pools.entry(pool.pool.clone()).or_default();
     // Where the plan itself is not what is served, it is compared with the last plan.
     let before = if policy.mode == Mode::Publish { known.published.map(|published| published.replicas) } else { verdict.before };
-    let served = Served { reason: verdict.reason, computed: verdict.computed_now, coverage_good: round.coverage_good, rationed };
+    let coverage_good = round.coverage_good && !round.silent_pools.contains(&pool.pool);
+    let served = Served { reason: verdict.reason, computed: verdict.computed_now, coverage_good, rationed };
     let (planned_replicas, serving) = serve(known, pool, policy, served, now);
     let decided_count = planned_replicas.filter(|_| verdict.computed_now);
     let what = match (verdict.decided, verdict.computed_now) {
@@ -149,6 +151,7 @@ fn render_pool(
         latency: part.latency,
         capacity: part.capacity,
         queueing: part.queueing,
+        untaught: part.untaught,
         missing: part.missing,
         startup: growth.startup().map(Into::into),
         capacity_unavailable: growth.capacity_unavailable(now),

@@ -109,7 +109,7 @@ fn context(
         previous_wish: None,
         coverage: window.least_coverage(),
         complete_window_seen: memory.complete_window_seen || whole,
-        cautious: StepReason::PaddedDemand,
+        caution: StepReason::PaddedDemand,
         keep: memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now)),
         growth: policy.growth,
         while_moving: None,

@@ -1,6 +1,7 @@
 //! How many replicas does the load of a whole window need? The slow loop: at a boundary it judges the window and decides from it with the
 //! capacity model. Where there is no model it only observes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Preset, Reading, SourceId};
@@ -9,7 +10,7 @@ use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
 use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, StepReason, Warning};
 use super::propose::{self, Facts, Propose, Wish};
-use super::{bound, current_replicas, load, predict, recent, reconcile, sizing, variants};
+use super::{bound, current_replicas, load, predict, recent, reconcile, sizing, teach, variants};
 use crate::units::{Moment, Replicas, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -23,15 +24,17 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             let idle = observe::is_idle(memory, input, policy, &trusted.window);
             let began = now.monotonic.saturating_sub(memory.window_elapsed(now));
             memory.idle_since = if idle { memory.idle_since.or(Some(began)) } else { None };
-            if let CapacityModel::Queueing(queueing) = &policy.capacity
-                && trusted.window.least_coverage().get() >= COVERAGE_TO_RAISE
-            {
-                variants::teach(memory, input, policy, queueing, now);
-            }
+            let untaught = match &policy.capacity {
+                CapacityModel::Queueing(queueing) => teach::teach(memory, input, policy, queueing, &trusted.window, now),
+                CapacityModel::Envelope(_) | CapacityModel::Iterations | CapacityModel::Unknown => BTreeMap::new(),
+            };
             let next = predict::next::next(memory, policy, &trusted.window, trusted.whole);
             let mut decision =
                 decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now);
             decision.outlook = next.outlook;
+            for (pool, reason) in untaught {
+                decision.pools.entry(pool).or_default().untaught = Some(reason);
+            }
             if matches!(policy.capacity, CapacityModel::Queueing(_)) {
                 recent::remember(memory, &decision, policy, now);
             }
@@ -176,9 +179,9 @@ fn rest(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wind
             observed,
             recommended: super::standing(pool, memory, observed, now),
             previous_wish: None,
-            coverage: window.least_coverage(),
+            coverage: window.coverage_of(&pool.pool),
             complete_window_seen: memory.complete_window_seen || whole,
-            cautious: StepReason::SilentTargetsMayCarryLoad,
+            caution: StepReason::SilentTargetsMayCarryLoad,
             keep: memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now)),
             growth: policy.growth,
             while_moving: None,
@@ -244,7 +247,7 @@ fn decide_by_envelope(
             previous_wish: None,
             coverage,
             complete_window_seen,
-            cautious: StepReason::SilentTargetsMayCarryLoad,
+            caution: StepReason::SilentTargetsMayCarryLoad,
             keep,
             growth,
             while_moving: None,

@@ -97,6 +97,15 @@ impl Growth {
         Some(self.awaited_since.is_some_and(|since| now.monotonic.saturating_sub(since) > patience))
     }
 
+    /// How many replicas of `planned` are not coming any more: those that are not ready although one was awaited for three start-ups. Where none was
+    /// seen to arrive, the longest start-up is assumed.
+    pub fn absent(&self, planned: Replicas, now: Moment) -> Replicas {
+        let patience = self.startup().unwrap_or(LONGEST_STARTUP).saturating_mul(PATIENCE);
+        let in_vain = self.awaited_since.is_some_and(|since| now.monotonic.saturating_sub(since) > patience);
+        let ready = self.ready.filter(|_| in_vain).unwrap_or(planned);
+        Replicas(planned.0.saturating_sub(ready.0))
+    }
+
     /// Whether replicas were lost within the last `span`, and have not been replaced.
     pub fn is_short(&self, span: Duration, now: Moment) -> bool {
         self.lost_at.is_some_and(|at| now.monotonic.saturating_sub(at) <= span)
@@ -229,6 +238,19 @@ mod tests {
         growth.follow(Some(Replicas(2)), None, Some(Replicas(2)), moment(310));
         assert_eq!(growth.capacity_unavailable(moment(700)), Some(false), "nobody waits any more");
         assert_eq!(Growth::default().capacity_unavailable(moment(0)), None);
+    }
+
+    #[test]
+    fn what_is_not_coming_is_absent_also_where_nobody_knows_how_long_a_start_takes() {
+        let mut growth = Growth::default();
+        growth.follow(Some(Replicas(2)), None, Some(Replicas(5)), moment(0));
+        let absent = |growth: &Growth, at| growth.absent(Replicas(5), moment(at)).0;
+        assert_eq!((absent(&growth, 1800), absent(&growth, 1801)), (0, 3));
+        growth.startups.push(Duration::from_secs(100));
+        assert_eq!((absent(&growth, 300), absent(&growth, 301)), (0, 3));
+        growth.follow(Some(Replicas(3)), None, Some(Replicas(5)), moment(310));
+        assert_eq!(absent(&growth, 600), 0, "one has arrived, so the others are believed again");
+        assert_eq!(Growth::default().absent(Replicas(5), moment(9999)), Replicas(0));
     }
 
     #[test]

@@ -219,6 +219,9 @@ pub struct QueueingTrace {
     pub cautious_demand: RequestsPerSecond,
     /// Replicas that were recommended before this decision, which it adds to or takes from.
     pub standing: Replicas,
+    /// How many of them have been awaited for more than three start-ups, and carry nothing in the sum.
+    #[serde(default)]
+    pub absent: Replicas,
     /// k: how many times alpha an iteration may last where no objective is written.
     pub multiplier: SloMultiplier,
     /// What one replica costs.

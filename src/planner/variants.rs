@@ -16,12 +16,13 @@ use std::collections::BTreeMap;
 
 use super::input::{CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
-use super::learn::{LEAST_UPDATES, Learned, Update};
+use super::learn::{LEAST_UPDATES, Seen, Update};
 use super::memory::{Decision, Learning, Memory, PoolDecision};
 use super::model::queueing::{Lengths, Objective, SloMultiplier};
-use super::observe::{Demand, Window};
+use super::objectives::{PhaseMet, objective};
+use super::observe::{COVERAGE_TO_RAISE, Demand, Window, blind_pools};
 use super::plan::{
-    Estimates, Latencies, LatencyRatios, PhaseState, Prediction, Proposer, QueueingTrace, Reason, SloSource, StepReason, Warning,
+    Estimates, Latencies, LatencyRatios, PhaseState, Prediction, Proposer, QueueingTrace, Reason, SloSource, StepReason, Untaught, Warning,
 };
 use super::propose::queueing::{Variant, allocate};
 use super::propose::{Wish, gpus_of};
@@ -29,67 +30,34 @@ use super::recent::{has_watched, with_recent};
 use super::{bound, current_replicas, workload};
 use crate::units::{Moment, PoolId, Positive, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds};
 
-/// Room over the lowest latencies while nothing is learned (`DefaultFallbackHeadroom`), and how high that may go.
-pub(crate) const HEADROOM: f64 = 1.5;
-pub(crate) const HIGHEST_TTFT: Seconds = Seconds(10.0);
-pub(crate) const HIGHEST_ITL: Seconds = Seconds(0.5);
-/// Share of the objectives below which a served load leaves room, and how much more load is then taken as possible. Near the maximum a tenth more
-/// load can double an iteration; below eight tenths of the objectives it cannot, and the noise of arrivals must not buy a replica.
-const USED: f64 = 0.8;
+/// How much more load is taken as possible where the objectives are not nearly used up.
 pub(crate) const ROOM: f64 = 1.1;
 /// Distance of both ends of the interval from the estimate, at which a model has converged.
 pub(crate) const CONVERGED: f64 = 0.2;
 
-/// Teaches each pool's model what the window showed. Called once for each window that can be trusted.
-pub(super) fn teach(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, queueing: &QueueingPolicy, now: Moment) {
-    for pool in &policy.pools {
-        let replicas = current_replicas(pool, memory, input);
-        let mixed = memory.growth.get(&pool.pool).is_some_and(|growth| growth.rollout(now).is_some());
-        // Two generations at once are no one server.
-        let seen = workload::seen(memory, policy, pool, replicas, now).filter(|_| !mixed);
-        let known = memory.pools.entry(pool.pool.clone()).or_default();
-        known.learning = known.learning.take().filter(|learning| now.wall.saturating_sub(learning.at) <= queueing.learned_for);
-        let Some(seen) = seen else {
-            known.learning.iter_mut().for_each(|learning| learning.update = None);
-            continue;
-        };
-        let learning = known.learning.get_or_insert_with(|| Learning {
-            learned: Learned::new(pool.role, &seen),
-            at: now.wall,
-            update: None,
-            lowest_ttft: None,
-            lowest_itl: None,
-        });
-        learning.update = Some(learning.learned.learn(pool.role, &seen));
-        learning.at = now.wall;
-        let lower = |known: Option<Seconds>, seen: Option<Seconds>| match (known, seen) {
-            (Some(known), Some(seen)) => Some(if seen < known { seen } else { known }),
-            (known, seen) => known.or(seen),
-        };
-        learning.lowest_ttft = lower(learning.lowest_ttft, seen.ttft);
-        learning.lowest_itl = lower(learning.lowest_itl, seen.itl);
-    }
-}
-
 /// What is known of one pool at a decision.
-struct Known<'a> {
-    pool: &'a PoolPolicy,
-    learning: Option<&'a Learning>,
-    lengths: Lengths,
+pub(super) struct Known<'a> {
+    pub pool: &'a PoolPolicy,
+    pub learning: Option<&'a Learning>,
+    pub lengths: Lengths,
     max_batch: Requests,
     /// Requests a second that one of its replicas serves now; 0 where none does.
     served: RequestsPerSecond,
     demand: Demand,
     observed: Option<Replicas>,
     standing: Option<Replicas>,
+    /// Those of them that are not coming.
+    absent: Replicas,
+    /// Why nothing can be said of it now, while others of its role go on: it keeps its count, and carries nothing.
+    held: Option<Reason>,
 }
 
 impl Known<'_> {
-    fn question(&self, objective: Objective) -> Question {
+    pub fn question(&self, objective: Objective) -> Question {
         Question { role: self.pool.role, lengths: self.lengths, objective, max_batch: Some(self.max_batch) }
     }
 
-    fn sees(&self, role: Role) -> bool {
+    pub fn sees(&self, role: Role) -> bool {
         self.pool.role == role || self.pool.role == Role::Aggregated
     }
 }
@@ -113,11 +81,20 @@ pub(super) fn decide(
     whole: bool,
     now: Moment,
 ) -> Decision {
-    let known: Vec<Known<'_>> =
-        policy.pools.iter().map(|pool| known(memory, input, policy, queueing, pool, (window, &prediction), now)).collect();
+    let blind = blind_pools(memory, input, policy);
+    let known: Vec<Known<'_>> = policy
+        .pools
+        .iter()
+        .map(|pool| {
+            let held = blind.get(&pool.pool).copied();
+            let held = held.or((window.coverage_of(&pool.pool).get() < COVERAGE_TO_RAISE).then_some(Reason::CoverageLow));
+            known(memory, input, policy, queueing, pool, (window, &prediction, held), now)
+        })
+        .collect();
     let (objective, source) = objective(policy, queueing, &known);
     let met = PhaseMet::of(window, objective);
-    let capable: Vec<Option<Capable>> = known.iter().map(|one| capable(one, objective, queueing, met)).collect();
+    let capable: Vec<Option<Capable>> =
+        known.iter().map(|one| Some(confirmed(memory, one, capable(one, objective, queueing, met)?))).collect();
 
     let mut decision = Decision::held(Reason::None, Some(window));
     decision.prediction = Some(prediction);
@@ -130,19 +107,27 @@ pub(super) fn decide(
         }
         let demand = with_recent(demand_of(role, &members, &known, &capable, window), memory.demands.get(&role), now);
         let variants: Vec<Variant> = members.iter().map(|&index| variant(&known[index], capable[index].as_ref())).collect();
-        let wishes = allocate(demand, window.observation.elapsed_seconds, &variants);
+        let span = window.observation.elapsed_seconds;
+        let wishes = allocate(demand, span, &variants);
+        // What would go if estimates that are not certain yet were: shown, and not followed.
+        let believed = allocate(demand, span, &believed(&variants, members.iter().map(|&index| capable[index].as_ref())));
         let settled = source != SloSource::Observed;
         for &index in &members {
             let (one, capable) = (&known[index], capable[index].as_ref());
-            let wish = wishes.get(&one.pool.pool).copied().filter(|_| capable.is_some());
+            let wish = wishes.get(&one.pool.pool).copied().zip(capable).map(|(wish, capable)| match believed.get(&one.pool.pool) {
+                Some(believed) if !capable.converged => Wish { supported: wish.supported.min(believed.supported), ..wish },
+                _ => wish,
+            });
             let part = part(memory, policy, one, wish, (window, whole, settled, met), now);
             unreachable |= capable.is_some_and(|capable| capable.interval.is_none());
-            let trace = capable.and_then(|capable| trace(one, capable, objective, demand, queueing.multiplier));
+            let before = || Some(QueueingTrace { update: None, ..last_trace(memory, one)?.clone() });
+            let trace = capable.and_then(|capable| trace(one, capable, objective, demand, queueing.multiplier)).or_else(before);
             let coverage = decision.pools.get(&one.pool.pool).and_then(|part| part.coverage);
             decision.pools.insert(one.pool.pool.clone(), PoolDecision { queueing: trace, coverage: coverage.or(part.coverage), ..part });
         }
     }
     if decision.pools.values().all(|part| part.reason.is_some()) {
+        // Some pool can be seen, or nothing would be decided; of those nothing is known.
         decision.reason = Reason::NotConverged;
     } else if unreachable {
         decision.reason = Reason::SloUnreachable;
@@ -157,106 +142,48 @@ fn known<'a>(
     policy: &ModelPolicy,
     queueing: &QueueingPolicy,
     pool: &'a PoolPolicy,
-    (window, prediction): (&Window, &Prediction),
+    (window, prediction, held): (&Window, &Prediction, Option<Reason>),
     now: Moment,
 ) -> Known<'a> {
     let observed = current_replicas(pool, memory, input);
     let seen = workload::seen(memory, policy, pool, observed, now);
+    let lengths = lengths(memory, pool, prediction, seen);
+    // Nobody can size for lengths that no request has.
+    let held = held.or(lengths.is_none().then_some(Reason::NotConverged));
     let source = memory.source(&SourceId::Pool(pool.pool.clone())).or_else(|| memory.source(&SourceId::Traffic));
     let gauge =
         source.and_then(|source| source.targets.values().filter_map(|target| target.last_gauge(Gauge::MaxRunning)).reduce(f64::max));
     let told = pool.capabilities.max_num_seqs.unwrap_or(queueing.max_batch);
     let demand = window.demand.get(&SourceId::Pool(pool.pool.clone())).or_else(|| window.demand.get(&SourceId::Traffic));
+    let standing = super::standing(pool, memory, observed, now);
+    let absent = memory.growth.get(&pool.pool).zip(standing).map(|(growth, standing)| growth.absent(standing, now));
     Known {
         pool,
         learning: memory.pools.get(&pool.pool).and_then(|known| known.learning.as_ref()),
-        // What the pool itself serves, else what the model serves as a whole.
-        lengths: seen.map_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }, |seen| seen.lengths),
+        lengths: lengths.unwrap_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }),
         max_batch: Requests(gauge.filter(|most| *most >= 1.0).unwrap_or(f64::from(told.get()))),
         served: seen.map_or(RequestsPerSecond(0.0), |seen| seen.served),
         demand: demand.copied().unwrap_or_default(),
         observed,
-        standing: super::standing(pool, memory, observed, now),
+        standing,
+        absent: absent.unwrap_or_default(),
+        held,
     }
 }
 
-/// Whether the objectives are met now; `None` where that is not known.
-#[derive(Clone, Copy)]
-struct PhaseMet {
-    prompt: Option<bool>,
-    generation: Option<bool>,
-    /// Share of the objectives that is used, the larger of both phases that are known.
-    used: f64,
-}
-
-impl PhaseMet {
-    fn of(window: &Window, objective: Objective) -> Self {
-        let within = |found: Option<Seconds>, objective: Seconds| found.map(|found| found <= objective);
-        let (ttft, itl) = (window.observation.ttft_seconds, window.observation.itl_seconds);
-        let share = |found: Option<Seconds>, objective: Seconds| found.map_or(1.0, |found| found.get() / objective.get());
-        Self {
-            prompt: within(ttft, objective.ttft),
-            generation: within(itl, objective.itl),
-            used: share(ttft, objective.ttft).max(share(itl, objective.itl)),
-        }
+/// What the pool itself serves, else what the model serves as a whole; where that cannot be, what the last decision was made for.
+fn lengths(memory: &Memory, pool: &PoolPolicy, prediction: &Prediction, seen: Result<Seen, Untaught>) -> Option<Lengths> {
+    let before = || Some(memory.decision.as_ref()?.pools.get(&pool.pool)?.queueing.as_ref()?.lengths);
+    let whole = Some(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }).filter(Lengths::are_plausible);
+    match seen {
+        Ok(seen) => Some(seen.lengths),
+        Err(Untaught::ImplausibleLengths) => before().or(whole),
+        Err(_) => whole.or_else(before),
     }
-
-    /// Whether a tenth more load would hardly be felt.
-    fn has_room(self, role: Role) -> bool {
-        self.in_role(role) && self.used <= USED
-    }
-
-    /// Whether one that the role decides is missed.
-    fn is_missed(self, role: Role) -> bool {
-        let (prompt, generation) = (self.prompt == Some(false), self.generation == Some(false));
-        match role {
-            Role::Prefill => prompt,
-            Role::Decode => generation,
-            Role::Aggregated => prompt || generation,
-        }
-    }
-
-    /// Those that the role decides.
-    fn in_role(self, role: Role) -> bool {
-        let (prompt, generation) = (self.prompt == Some(true), self.generation == Some(true));
-        match role {
-            Role::Prefill => prompt,
-            Role::Decode => generation,
-            Role::Aggregated => prompt && generation,
-        }
-    }
-}
-
-/// The objectives in the seed's order (section 3).
-fn objective(policy: &ModelPolicy, queueing: &QueueingPolicy, known: &[Known<'_>]) -> (Objective, SloSource) {
-    if policy.slo.explicit {
-        return (Objective { ttft: Seconds(policy.slo.ttft.get()), itl: Seconds(policy.slo.itl.get()) }, SloSource::Explicit);
-    }
-    let learned = |one: &Known<'_>| {
-        let learning = one.learning?;
-        let wanted = learning.learned.parameters().at_multiple(queueing.multiplier, one.lengths);
-        let interval = interval::capacity(&learning.learned, &one.question(wanted))?;
-        (learning.learned.accepted >= LEAST_UPDATES && interval.is_within(CONVERGED)).then_some(wanted)
-    };
-    let wanted: Vec<(&Known<'_>, Objective)> = known.iter().filter_map(|one| Some((one, learned(one)?))).collect();
-    let most = |role: Role, of: fn(&Objective) -> Seconds| {
-        let all = wanted.iter().filter(|(one, _)| one.sees(role)).map(|(_, wanted)| of(wanted));
-        all.reduce(|a, b| if b > a { b } else { a })
-    };
-    if let (Some(ttft), Some(itl)) = (most(Role::Prefill, |one| one.ttft), most(Role::Decode, |one| one.itl)) {
-        return (Objective { ttft, itl }, SloSource::Learned);
-    }
-    let lowest = |of: fn(&Learning) -> Option<Seconds>, highest: Seconds| {
-        let lowest = known.iter().filter_map(|one| of(one.learning?)).map(Seconds::get).reduce(f64::min);
-        Seconds(lowest.map_or(highest.get(), |lowest| (HEADROOM * lowest).min(highest.get())))
-    };
-    let ttft = lowest(|learning| learning.lowest_ttft, HIGHEST_TTFT);
-    let itl = lowest(|learning| learning.lowest_itl, HIGHEST_ITL);
-    (Objective { ttft, itl }, SloSource::Observed)
 }
 
 fn capable(one: &Known<'_>, objective: Objective, queueing: &QueueingPolicy, met: PhaseMet) -> Option<Capable> {
-    let learned = &one.learning?.learned;
+    let learned = &one.learning.filter(|_| one.held.is_none())?.learned;
     let interval = interval::capacity(learned, &one.question(objective));
     let converged = learned.accepted >= LEAST_UPDATES && interval.is_some_and(|interval| interval.is_within(CONVERGED));
     let Some(mut interval) = interval else {
@@ -274,17 +201,33 @@ fn capable(one: &Known<'_>, objective: Objective, queueing: &QueueingPolicy, met
     Some(Capable { interval: Some(interval), rate: interval.estimate, lower: interval.lower, converged })
 }
 
+/// In a window in which the parameters were estimated anew, a capacity that is less than before buys nothing yet: the next window confirms it, or it
+/// was nonsense.
+fn confirmed(memory: &Memory, one: &Known<'_>, capable: Capable) -> Capable {
+    let anew = one.learning.is_some_and(|learning| learning.update == Some(Update::Reset));
+    let before = memory.decision.as_ref().and_then(|decision| Some(decision.pools.get(&one.pool.pool)?.queueing.as_ref()?.sized_with));
+    let before = before.filter(|before| anew && *before > capable.rate);
+    Capable { rate: before.unwrap_or(capable.rate), ..capable }
+}
+
 /// Arrivals that the variants that could be analysed have to carry.
 fn demand_of(role: Role, members: &[usize], known: &[Known<'_>], capable: &[Option<Capable>], window: &Window) -> Demand {
     if let Some(whole) = window.demand.get(&SourceId::Traffic) {
         return *whole;
     }
     debug_assert!(members.iter().all(|&index| known[index].pool.role == role), "members are of the role");
-    let analysed = members.iter().filter(|&&index| capable[index].is_some());
-    analysed.fold(Demand::default(), |sum, &index| Demand {
-        supported: RequestsPerSecond(sum.supported.get() + known[index].demand.supported.get()),
-        cautious: RequestsPerSecond(sum.cautious.get() + known[index].demand.cautious.get()),
-    })
+    let mut sum = Demand::default();
+    for &index in members {
+        let (one, own) = (&known[index], known[index].demand);
+        if capable[index].is_some() {
+            sum.supported = RequestsPerSecond(sum.supported.get() + own.supported.get());
+        }
+        // Who asked a variant that is gone may ask the others next.
+        if capable[index].is_some() || one.held.is_some() {
+            sum.cautious = RequestsPerSecond(sum.cautious.get() + own.cautious.get());
+        }
+    }
+    sum
 }
 
 fn variant(one: &Known<'_>, capable: Option<&Capable>) -> Variant {
@@ -292,10 +235,21 @@ fn variant(one: &Known<'_>, capable: Option<&Capable>) -> Variant {
     Variant {
         pool: one.pool.pool.clone(),
         standing: one.standing.or(one.observed).unwrap_or_default(),
+        absent: one.absent,
         limits: one.pool.limits,
         cost: one.pool.cost.or(Positive::new(gpus)).unwrap_or(Positive::ONE),
         capacity: capable.map(|capable| (capable.rate, capable.lower)).filter(|(rate, _)| rate.is_positive()),
     }
+}
+
+/// The variants with their estimates in the place of lower ends that are far below, where the model has not converged.
+fn believed<'a>(variants: &[Variant], capable: impl Iterator<Item = Option<&'a Capable>>) -> Vec<Variant> {
+    let of = |(variant, capable): (&Variant, Option<&Capable>)| {
+        let uncertain = capable.is_some_and(|capable| !capable.converged && capable.interval.is_some());
+        let capacity = variant.capacity.map(|(rate, lower)| (rate, if uncertain { rate } else { lower }));
+        Variant { capacity, ..variant.clone() }
+    };
+    variants.iter().zip(capable).map(of).collect()
 }
 
 /// Bounds the wish for one pool.
@@ -307,7 +261,9 @@ fn part(
     (window, whole, settled, met): (&Window, bool, bool, PhaseMet),
     now: Moment,
 ) -> PoolDecision {
-    let Some(wish) = wish else { return PoolDecision { reason: Some(Reason::NotConverged), ..PoolDecision::default() } };
+    let Some(wish) = wish else {
+        return PoolDecision { reason: Some(one.held.unwrap_or(Reason::NotConverged)), ..PoolDecision::default() };
+    };
     let rollout = memory.growth.get(&one.pool.pool).and_then(|growth| growth.rollout(now));
     // Parameters that were estimated anew in this window have yet to be confirmed.
     let anew = one.learning.is_some_and(|learning| learning.update == Some(Update::Reset));
@@ -319,9 +275,10 @@ fn part(
         observed: one.observed,
         recommended: one.standing,
         previous_wish: previous,
-        coverage: window.least_coverage(),
+        coverage: window.coverage_of(&one.pool.pool),
         complete_window_seen: (memory.complete_window_seen || whole) && has_watched(memory, one.pool.role, window, now),
-        cautious: StepReason::SilentTargetsMayCarryLoad,
+        // What an uncertain estimate would give back stays.
+        caution: StepReason::NotConverged,
         keep: rollout.or(unsettled).or(missed).or(censored),
         growth: policy.growth,
         while_moving: None,
@@ -336,6 +293,11 @@ fn part(
         limits_active: bounded.limits,
         ..PoolDecision::default()
     }
+}
+
+/// What was known of a pool that is held now.
+fn last_trace<'a>(memory: &'a Memory, one: &Known<'_>) -> Option<&'a QueueingTrace> {
+    one.held.and(memory.decision.as_ref())?.pools.get(&one.pool.pool)?.queueing.as_ref()
 }
 
 fn trace(one: &Known<'_>, capable: &Capable, objective: Objective, demand: Demand, multiplier: SloMultiplier) -> Option<QueueingTrace> {
@@ -359,6 +321,7 @@ fn trace(one: &Known<'_>, capable: &Capable, objective: Objective, demand: Deman
         demand: demand.supported,
         cautious_demand: demand.cautious,
         standing: variant(one, None).standing,
+        absent: one.absent,
         multiplier,
         cost: variant(one, None).cost.get(),
     })

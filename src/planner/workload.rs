@@ -10,17 +10,21 @@
 //! | requests that wait so at both ends of the window | the replicas had no pause: what they completed is all that they can do |
 //! | fewer than 20 completions | the window teaches nothing |
 //! | prompts of which a cache held a part | their computed tokens count: what is not computed costs nothing |
+//! | a replica with numbers that no server has: more cached than asked for, an iteration of a minute | it is left out; where there is no other, the window teaches nothing |
 
+use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::input::{Gauge, ModelPolicy, PoolPolicy, Signal, SourceId, Tally};
-use super::learn::Seen;
+use super::learn::{Seen, are_plausible};
 use super::memory::Memory;
 use super::model::queueing::Lengths;
 use super::observe::{self, mean_itl, mean_of};
-use super::watching::reuse_of;
+use super::plan::closed_set;
 use super::window::{Delta, TargetWindow};
-use crate::units::{Moment, Ratio, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Completions of a pool below which a window teaches nothing: its means would be guesses.
 const LEAST_REQUESTS: f64 = 20.0;
@@ -28,6 +32,21 @@ const LEAST_REQUESTS: f64 = 20.0;
 const LARGEST_CHANGE: f64 = 0.1;
 /// Share of TTFT that may be the wait in a queue.
 const LARGEST_WAIT: f64 = 0.5;
+
+closed_set! {
+    /// Why a window taught nothing.
+    Untaught {
+        CoverageLow = "coverage_low", "less than half of the pool is described";
+        Rollout = "rollout", "the pool shows two generations, or many of its replicas are fresh";
+        NoTraffic = "no_traffic", "no replica past its warm-up completed a request whose lengths were recorded";
+        TooFewRequests = "too_few_requests", "fewer than 20 requests were completed";
+        ChangingBatch = "changing_batch", "the batches grew or shrank by more than a tenth of what was completed: no steady state";
+        UnknownReplicas = "unknown_replicas", "nobody says how many replicas served";
+        NoLatency = "no_latency", "no latency of the servers' own was measured: none was recorded, or it is the wait in a queue";
+        ImplausibleLengths = "implausible_lengths", "the lengths cannot be: more prompt tokens cached than asked for, or a request of millions of tokens";
+        ImplausibleLatency = "implausible_latency", "the latencies cannot be a server's: TTFT outside 0.1 ms to 10 min, or ITL outside 0.05 ms to 10 s";
+    }
+}
 
 /// One replica's window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,63 +96,91 @@ pub fn aggregate(replicas: &[ReplicaWindow]) -> Option<Busy> {
     })
 }
 
-/// What a pool's window teaches of one replica; `None` where it teaches nothing.
-pub fn seen(memory: &Memory, policy: &ModelPolicy, pool: &PoolPolicy, replicas: Option<Replicas>, now: Moment) -> Option<Seen> {
+/// What a pool's window teaches of one replica, or why it teaches nothing.
+pub fn seen(memory: &Memory, policy: &ModelPolicy, pool: &PoolPolicy, replicas: Option<Replicas>, now: Moment) -> Result<Seen, Untaught> {
     let own = memory.source(&SourceId::Pool(pool.pool.clone()));
-    let source = own.or_else(|| memory.source(&SourceId::Traffic))?;
+    let source = own.or_else(|| memory.source(&SourceId::Traffic)).ok_or(Untaught::NoTraffic)?;
     let longest = observe::longest_window(policy);
-    let mut windows = Vec::new();
+    let (mut windows, mut refused) = (Vec::new(), None);
     let mut balance = Balance::default();
     for target in source.targets.values() {
         let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else { continue };
         if is_fresh(target, policy.warm_up, now) || target.known_from.is_some() {
             continue;
         }
-        balance.add(target, &delta);
-        windows.extend(window(&delta, pool));
+        match window(&delta, pool) {
+            Ok(window) => {
+                balance.add(target, &delta);
+                windows.extend(window);
+            }
+            // One replica's nonsense is not the others'.
+            Err(reason) => refused = Some(reason),
+        }
     }
-    let busy = aggregate(&windows)?;
-    if balance.completed < LEAST_REQUESTS || balance.is_changing() {
-        return None;
+    let busy = aggregate(&windows).ok_or(refused.unwrap_or(Untaught::NoTraffic))?;
+    if balance.completed < LEAST_REQUESTS {
+        return Err(refused.unwrap_or(Untaught::TooFewRequests));
+    }
+    if balance.is_changing() {
+        return Err(Untaught::ChangingBatch);
     }
     // A front end speaks for all replicas of the pool, a target of the pool for itself.
     let count = if own.is_some() {
         f64::from(busy.replicas.0) / f64::from(pool.targets_per_replica.get())
     } else {
-        replicas.filter(|count| count.0 > 0)?.as_f64()
+        replicas.filter(|count| count.0 > 0).ok_or(Untaught::UnknownReplicas)?.as_f64()
     };
     let has = |other: Role| pool.role != other;
     let waits = |waiting: f64| busy.ttft.is_some_and(|ttft| waiting / busy.rate.get() > LARGEST_WAIT * ttft.get());
-    Some(Seen {
+    let seen = Seen {
         served: RequestsPerSecond(busy.rate.get() / count.max(1.0)),
         lengths: busy.lengths,
         ttft: busy.ttft.filter(|ttft| has(Role::Decode) && !waits(balance.waiting) && ttft.is_positive()),
         itl: busy.itl.filter(|itl| has(Role::Prefill) && itl.is_positive()),
         saturated: balance.waiting >= 1.0 && balance.waited >= 1.0 && waits(balance.waiting),
-    })
-    .filter(|seen| seen.ttft.is_some() || seen.itl.is_some() || seen.saturated)
+    };
+    if seen.ttft.is_some() || seen.itl.is_some() || seen.saturated { Ok(seen) } else { Err(Untaught::NoLatency) }
 }
 
-/// Mean lengths of a pool's or of all traffic's requests in the window, prompts without their cached part.
-pub fn lengths(delta: &Delta, role: Role) -> Option<Lengths> {
+/// Mean lengths of a pool's or of all traffic's requests in the window, prompts without their cached part. `None` where they were not recorded.
+fn lengths(delta: &Delta, role: Role) -> Result<Option<Lengths>, Untaught> {
     let mean = |signal, tally| {
         let by_tally = || delta.tallies.get(&tally).map(|tokens| tokens / delta.completed());
         mean_of(delta.histograms.get(&signal)).or_else(by_tally).filter(|mean| mean.is_finite() && *mean > 0.0)
     };
-    let input = mean(Signal::PromptTokens, Tally::PromptTokens)? * (1.0 - reuse_of(delta).map_or(0.0, Ratio::get));
     // A prefill server's requests end with their first token.
-    let output = mean(Signal::OutputTokens, Tally::GeneratedTokens).or((role == Role::Prefill).then_some(1.0))?;
-    (input > 0.0).then_some(Lengths { input: Tokens(input), output: Tokens(output) })
+    let output = mean(Signal::OutputTokens, Tally::GeneratedTokens).or((role == Role::Prefill).then_some(1.0));
+    let Some((input, output)) = mean(Signal::PromptTokens, Tally::PromptTokens).zip(output) else { return Ok(None) };
+    let computed = Lengths { input: Tokens(input * (1.0 - cached(delta)?)), output: Tokens(output) };
+    if computed.are_plausible() { Ok(Some(computed)) } else { Err(Untaught::ImplausibleLengths) }
 }
 
-fn window(delta: &Delta, pool: &PoolPolicy) -> Option<ReplicaWindow> {
+/// Share of the prompts that a cache held, in 0..1; 0 where the engine does not say.
+fn cached(delta: &Delta) -> Result<f64, Untaught> {
+    let share = |part: Tally, whole: Tally| {
+        let (part, whole) = (delta.tallies.get(&part)?, delta.tallies.get(&whole)?);
+        (*whole > 0.0).then(|| part / whole)
+    };
+    let share = share(Tally::CachedTokens, Tally::PromptTokens).or_else(|| share(Tally::PrefixHits, Tally::PrefixQueries)).unwrap_or(0.0);
+    if !(0.0..=1.0).contains(&share) {
+        return Err(Untaught::ImplausibleLengths);
+    }
+    // At least one token of a prompt is always computed.
+    Ok(share.min(0.999))
+}
+
+fn window(delta: &Delta, pool: &PoolPolicy) -> Result<Option<ReplicaWindow>, Untaught> {
     let rate = delta.completed() / delta.elapsed.as_secs_f64();
-    Some(ReplicaWindow {
-        rate: RequestsPerSecond(rate),
-        lengths: lengths(delta, pool.role).filter(|_| rate > 0.0)?,
-        ttft: mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds),
-        itl: mean_itl(delta).map(Seconds),
-    })
+    if rate <= 0.0 {
+        return Ok(None);
+    }
+    let ttft = mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds);
+    let itl = mean_itl(delta).map(Seconds);
+    // Of a latency of zero nothing is said: a server that records none has it.
+    if !are_plausible(ttft.filter(|ttft| ttft.is_positive()), itl.filter(|itl| itl.is_positive())) {
+        return Err(Untaught::ImplausibleLatency);
+    }
+    Ok(lengths(delta, pool.role)?.map(|lengths| ReplicaWindow { rate: RequestsPerSecond(rate), lengths, ttft, itl }))
 }
 
 fn is_fresh(target: &TargetWindow, warm_up: Duration, now: Moment) -> bool {

@@ -29,6 +29,9 @@ pub fn decision(plan: &Plan, policy: &ModelPolicy) -> String {
         }
         html.push_str("</ul>\n");
     }
+    for note in super::notes::of(plan) {
+        let _ = writeln!(html, "<p>{}.</p>", Escaped(note));
+    }
     html
 }
 

@@ -5,6 +5,7 @@ pub mod decisions;
 pub mod explain;
 mod forecast;
 pub mod html;
+pub mod notes;
 pub mod plans;
 pub mod plot;
 mod queueing;

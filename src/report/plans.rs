@@ -47,6 +47,7 @@ pub fn model(plan: &Plan) -> Value {
         "estimated": estimated(&plan.estimated),
         "envelope": plan.envelope.as_ref().map(envelope),
         "warnings": plan.warnings.iter().map(|warning| warning.as_str()).collect::<Vec<_>>(),
+        "notes": super::notes::of(plan),
         "pools": plan.pools.iter().map(pool).collect::<Vec<_>>(),
     })
 }
@@ -168,6 +169,7 @@ fn queueing(trace: &QueueingTrace) -> Value {
             "alpha_seconds": trace.parameters.alpha.get(),
             "beta_seconds_per_token": trace.parameters.beta.get(),
             "gamma_seconds_per_token": trace.parameters.gamma.get(),
+            "wait_iterations": trace.parameters.wait.get(),
         },
         "nis": trace.nis,
         "condition_number": trace.condition,
@@ -187,6 +189,7 @@ fn queueing(trace: &QueueingTrace) -> Value {
         "demand": trace.demand.get(),
         "cautious_demand": trace.cautious_demand.get(),
         "standing_replicas": trace.standing.0,
+        "absent_replicas": trace.absent.0,
         "cost": trace.cost,
     })
 }
@@ -218,6 +221,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "latency": pool.latency.as_ref().map(super::sla::latency),
         "capacity": pool.capacity.as_ref().map(super::sla::capacity),
         "queueing": pool.queueing.as_ref().map(queueing),
+        "untaught": pool.untaught.map(|reason| json!({ "reason": reason.as_str(), "meaning": reason.meaning() })),
         "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),
         "startup_seconds": pool.startup.map(|startup| startup.get()),
         "capacity_unavailable": pool.capacity_unavailable,

@@ -2,14 +2,18 @@
 //!
 //! Times are in milliseconds and rates in requests a second; the API has seconds, unrounded. T is the duration of an iteration here.
 
+mod counts;
+
 use std::fmt::Write;
+
+use counts::counts;
 
 use super::html::{Escaped, known, millis, number, table};
 use crate::planner::learn::{LARGEST_CONDITION, LEAST_UPDATES, Update};
 use crate::planner::model::queueing::{Objective, Parameters};
-use crate::planner::plan::{Plan, PoolPlan, QueueingTrace, SloSource};
-use crate::planner::propose::queueing::{DEVIATIONS, PADDING, padded};
-use crate::planner::variants::{CONVERGED, HEADROOM, HIGHEST_ITL, HIGHEST_TTFT, ROOM};
+use crate::planner::objectives::{HEADROOM, HIGHEST_ITL, HIGHEST_TTFT};
+use crate::planner::plan::{HoldKind, Plan, PoolPlan, QueueingTrace, SloSource, Stage, StepReason};
+use crate::planner::variants::{CONVERGED, ROOM};
 use crate::units::{RequestsPerSecond, Role, Seconds};
 
 /// One quantity: how it is computed, with numbers, and what comes of it.
@@ -62,14 +66,27 @@ fn sections(plan: &Plan) -> Vec<Section> {
         return Vec::new();
     }
     let window = plan.observation.as_ref().map(|seen| seen.elapsed_seconds).unwrap_or_default();
+    // A variant that shows nothing while others do keeps its count and carries nothing.
+    let is_aside = |pool: &PoolPlan| !plan.held && pool.reason.hold_kind() == Some(HoldKind::Blind);
     let mut sections = vec![Section { title: "Objectives".to_owned(), lines: objectives(plan, &known) }];
     sections.extend(known.iter().map(|one| Section { title: format!("One replica of pool {}", one.pool.pool), lines: one.lines() }));
     for role in Role::ALL {
-        let members: Vec<&One<'_>> = known.iter().filter(|one| one.pool.role == role).collect();
+        let members: Vec<&One<'_>> = known.iter().filter(|one| one.pool.role == role && !is_aside(one.pool)).collect();
         if let Some(first) = members.first() {
             let mut lines = counts(first.trace, window, &members);
-            let unknown = plan.pools.iter().filter(|pool| pool.role == role && pool.queueing.is_none());
-            lines.extend(unknown.map(|pool| line(pool.pool.as_str(), "", "nothing is known of its replicas: it keeps its count")));
+            for pool in plan.pools.iter().filter(|pool| pool.role == role) {
+                if is_aside(pool) {
+                    lines.push(line(
+                        pool.pool.as_str(),
+                        "",
+                        format!("held, {}: it keeps its count and carries nothing in the sums", pool.reason),
+                    ));
+                } else if pool.queueing.is_none() {
+                    let why =
+                        pool.untaught.map_or_else(String::new, |reason| format!("; the last window taught nothing: {}", reason.meaning()));
+                    lines.push(line(pool.pool.as_str(), "", format!("nothing is known of its replicas: it keeps its count{why}")));
+                }
+            }
             sections.push(Section { title: format!("Replicas of role {role}"), lines });
         }
     }
@@ -95,7 +112,8 @@ fn objectives(plan: &Plan, known: &[One<'_>]) -> Vec<Line> {
                 for one in known.iter().filter(|one| one.pool.role != without) {
                     let (work, wanted) = of_pool(one);
                     let (k, alpha) = (number(one.trace.multiplier.get()), one.alpha());
-                    let formula = format!("k × alpha + {} = {k} × {alpha} + {}", work.symbols, work.numbers);
+                    let [symbols, numbers] = work.iterations("k × alpha", &format!("{k} × {alpha}"));
+                    let formula = format!("{symbols} + {} = {numbers} + {}", work.symbols, work.numbers);
                     lines.push(line(format!("{name} wanted of {}", one.pool.pool), formula, millis(wanted.get())));
                 }
                 "the largest of the pools that have converged".to_owned()
@@ -114,6 +132,18 @@ struct Expression {
     numbers: String,
     /// Milliseconds.
     value: f64,
+    /// How many T come before it in TTFT, where the server's prompts wait for more than the one of the seed's form.
+    wait: Option<f64>,
+}
+
+impl Expression {
+    /// T with its factor, in symbols and in numbers.
+    fn iterations(&self, symbols: &str, numbers: &str) -> [String; 2] {
+        match self.wait {
+            Some(wait) => [format!("wait × {symbols}"), format!("{} × {numbers}", number(wait))],
+            None => [symbols.to_owned(), numbers.to_owned()],
+        }
+    }
 }
 
 /// A pool whose replicas the model knows.
@@ -157,16 +187,18 @@ impl<'a> One<'a> {
 
     /// What TTFT has beyond T.
     fn prompt_work(&self) -> Expression {
-        let beyond = self.at_multiple().ttft.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
+        let wait = self.parameters().wait.get();
+        let beyond = self.at_multiple().ttft.get() - wait * self.trace.multiplier.get() * self.parameters().alpha.get();
         let numbers = format!("({} + {}) × {}", self.beta(), self.gamma(), self.input());
-        Expression { symbols: "(beta + gamma) × i", numbers, value: beyond * 1000.0 }
+        let value = beyond * 1000.0;
+        Expression { symbols: "(beta + gamma) × i", numbers, value, wait: Some(wait).filter(|wait| *wait != 1.0) }
     }
 
     /// What ITL has beyond T.
     fn token_work(&self) -> Expression {
         let beyond = self.at_multiple().itl.get() - self.trace.multiplier.get() * self.parameters().alpha.get();
         let numbers = format!("({} + {} × ({} + ({} + 1) / 2))", self.beta(), self.gamma(), self.input(), self.output());
-        Expression { symbols: "(beta + gamma × (i + (o + 1) / 2))", numbers, value: beyond * 1000.0 }
+        Expression { symbols: "(beta + gamma × (i + (o + 1) / 2))", numbers, value: beyond * 1000.0, wait: None }
     }
 
     fn work(&self) -> Expression {
@@ -178,11 +210,13 @@ impl<'a> One<'a> {
                 symbols: "o × (beta + gamma × (i + (o + 1) / 2))",
                 numbers: format!("{o} × {}", self.token_work().numbers),
                 value,
+                wait: None,
             },
             Role::Aggregated => Expression {
                 symbols: "beta × (i + o) + gamma × (o + 1) × (i + o / 2)",
                 numbers: format!("{beta} × ({i} + {o}) + {gamma} × ({o} + 1) × ({i} + {o} / 2)"),
                 value,
+                wait: None,
             },
         }
     }
@@ -208,18 +242,25 @@ impl<'a> One<'a> {
             trace.accepted,
             known(trace.condition.map(number))
         );
-        let fate = match trace.update {
-            Some(Update::Accepted) => "accepted: it fits what was believed, and refined it",
-            Some(Update::Rejected) => "rejected: it does not fit what is believed",
-            Some(Update::Reset) => "one contradiction too many: the parameters were estimated anew",
-            None => "it taught nothing: too few requests, no steady state, or no latency",
+        let fate = match (trace.update, self.pool.untaught) {
+            (Some(Update::Accepted), _) => "accepted: it fits what was believed, and refined it".to_owned(),
+            (Some(Update::Rejected), _) => "rejected: it does not fit what is believed".to_owned(),
+            (Some(Update::Reset), _) => "one contradiction too many: the parameters were estimated anew".to_owned(),
+            (None, Some(reason)) => format!("it taught nothing, {reason}: {}", reason.meaning()),
+            (None, None) => "it taught nothing: nothing was decided on it".to_owned(),
         };
         let distance = match trace.update {
             Some(_) => format!("; normalized innovation squared {}", known(trace.nis.map(number))),
             None => String::new(),
         };
         let parameters = format!("{} ms an iteration, {} ms a token computed, {} ms a token read", self.alpha(), self.beta(), self.gamma());
-        vec![told("alpha, beta, gamma", parameters, apart), line("last window", "", format!("{fate}{distance}"))]
+        let mut lines = vec![told("alpha, beta, gamma", parameters, apart)];
+        if let Some(wait) = self.prompt_work().wait {
+            let why = "as far as windows show: iterations that differ make prompts wait for the long ones";
+            lines.push(told("wait", format!("{} iterations from the arrival of a prompt to its first token", number(wait)), why));
+        }
+        lines.push(line("last window", "", format!("{fate}{distance}")));
+        lines
     }
 
     /// The closed form at the load of now.
@@ -235,11 +276,9 @@ impl<'a> One<'a> {
             line("T now", format!("alpha / (1 − rho) = {} / (1 − {})", self.alpha(), number(rho.get())), format!("{iteration} ms")),
         ];
         let mut latency = |name: &str, beyond: Expression, value: Seconds| {
-            lines.push(line(
-                format!("{name} by the model now"),
-                format!("T + {} = {iteration} + {}", beyond.symbols, beyond.numbers),
-                millis(value.get()),
-            ));
+            let [symbols, numbers] = beyond.iterations("T", &iteration);
+            let formula = format!("{symbols} + {} = {numbers} + {}", beyond.symbols, beyond.numbers);
+            lines.push(line(format!("{name} by the model now"), formula, millis(value.get())));
         };
         if self.pool.role != Role::Decode {
             latency("TTFT", self.prompt_work(), state.ttft);
@@ -259,12 +298,14 @@ impl<'a> One<'a> {
         let mut lines = Vec::new();
         let mut phase = |name: &str, objective: Seconds, beyond: Expression, rate: Option<RequestsPerSecond>| {
             let objective = objective.get() * 1000.0;
-            let left = number(objective - beyond.value);
-            lines.push(line(
-                format!("T that {name} leaves"),
-                format!("{name} objective − {} = {} − {}", beyond.symbols, number(objective), beyond.numbers),
-                format!("{left} ms"),
-            ));
+            let left = number((objective - beyond.value) / beyond.wait.unwrap_or(1.0));
+            let (symbols, numbers) =
+                (format!("{name} objective − {}", beyond.symbols), format!("{} − {}", number(objective), beyond.numbers));
+            let formula = match beyond.wait {
+                Some(wait) => format!("({symbols}) / wait = ({numbers}) / {}", number(wait)),
+                None => format!("{symbols} = {numbers}"),
+            };
+            lines.push(line(format!("T that {name} leaves"), formula, format!("{left} ms")));
             lines.push(match rate {
                 Some(rate) => line(
                     format!("lambda at the {name} objective"),
@@ -310,6 +351,10 @@ impl<'a> One<'a> {
                 Some(line("lambda at rho = 1 − 1 / k", format!("(1 − 1 / k) / W × 1000 = (1 − 1 / {k}) / {w} × 1000"), rate))
             }
             Some(least) if trace.sized_with.get() > least.get() * (1.0 + 1e-9) => {
+                if trace.update == Some(Update::Reset) {
+                    let why = "the parameters were estimated anew in this window: what was believed before counts until the next one confirms them";
+                    return Some(told("sized with", rate, why));
+                }
                 let why = format!(
                     "taken for lambda*: it is served within the objectives now, so it is possible; {ROOM} times what is served where they are not \
                      nearly used up"
@@ -352,79 +397,24 @@ impl<'a> One<'a> {
         self.trace.standing.0
     }
 
+    /// Of those that were recommended before, the ones that are there or still believed to come.
+    fn present(&self) -> u32 {
+        self.standing().saturating_sub(self.trace.absent.0)
+    }
+
+    /// The same of those that are wished for: what is not coming is given back first.
+    fn present_then(&self) -> u32 {
+        let given_back = self.standing().saturating_sub(self.wish());
+        self.wish().saturating_sub(self.trace.absent.0.saturating_sub(given_back))
+    }
+
+    /// Without what only an uncertain estimate would give back.
     fn wish(&self) -> u32 {
-        self.pool.unbounded_replicas.map_or(self.standing(), |wish| wish.0)
+        let kept = self.pool.steps.iter().find(|step| step.stage == Stage::HoldDown && step.reason == StepReason::NotConverged);
+        kept.map(|step| step.after).or(self.pool.unbounded_replicas).map_or(self.standing(), |wish| wish.0)
     }
-}
 
-/// From the demand to the counts of the pools of one role.
-fn counts(trace: &QueueingTrace, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
-    let demand = trace.demand.get();
-    let (supply, supplied) = sum(members, One::standing, One::each);
-    let mut lines = vec![
-        line("demand", "", format!("{} requests/s arrive", number(demand))),
-        line("supply", format!("sum of standing × lambda* = {supply}"), number(supplied)),
-    ];
-    if let [one] = members {
-        let wanted = crate::planner::model::queueing::replicas(trace.demand, one.trace.sized_with);
-        lines.push(line("needed", format!("⌈demand / lambda*⌉ = ⌈{} / {}⌉", number(demand), number(one.each())), wanted.to_string()));
+    fn by_estimate_alone(&self) -> Option<u32> {
+        self.pool.unbounded_replicas.map(|wish| wish.0).filter(|wish| *wish < self.wish())
     }
-    // As much as the planner takes for noise of the sum.
-    if demand - supplied > 1e-9 * demand.max(1.0) {
-        lines.push(line("short by", format!("demand − supply = {} − {}", number(demand), number(supplied)), number(demand - supplied)));
-        for one in members.iter().filter(|one| one.wish() > one.standing()) {
-            let why = match members {
-                [_] => "no other pool of the role is known".to_owned(),
-                _ => "it closes the gap, or what is left of it, at the least cost by itself".to_owned(),
-            };
-            lines.push(told(format!("{} gains", one.pool.pool), one.wish() - one.standing(), why));
-        }
-        let (supply, supplied) = sum(members, One::wish, One::each);
-        lines.push(line("supply then", supply, number(supplied)));
-    } else {
-        lines.extend(given_back(trace.cautious_demand, window, members));
-    }
-    lines
-}
-
-/// Why replicas were given back, or none.
-fn given_back(demand: RequestsPerSecond, window: Seconds, members: &[&One<'_>]) -> Vec<Line> {
-    let padded = padded(demand, window).get();
-    let (demand, span) = (number(demand.get()), number(window.get()));
-    let mut lines = vec![line(
-        "demand with room",
-        format!(
-            "the largest of the last minutes, with silent targets; the larger of {PADDING} × {demand} and {demand} + {DEVIATIONS} × √({demand} / {span})"
-        ),
-        number(padded),
-    )];
-    for one in members.iter().filter(|one| one.wish() < one.standing()) {
-        let why = match members {
-            [_] => "the others carry the demand with room".to_owned(),
-            _ => format!("of those that may go it has the most {}", one.dearness()),
-        };
-        lines.push(told(format!("{} gives back", one.pool.pool), one.standing() - one.wish(), why));
-    }
-    let (supply, supplied) = sum(members, One::wish, One::lower);
-    lines.push(line("certain supply then", format!("sum of count × lower end = {supply}"), number(supplied)));
-    for one in members.iter().filter(|one| one.wish() > 0) {
-        let lower = one.lower();
-        let left = supplied - lower;
-        let verdict = if lower <= 0.0 {
-            "nothing is certain of its replicas: they stay".to_owned()
-        } else if left < padded {
-            format!("{}, less than {}: it stays", number(left), number(padded))
-        } else {
-            format!("{}, enough, but the pool is at its minimum", number(left))
-        };
-        let formula = if lower > 0.0 { format!("{} − {}", number(supplied), number(lower)) } else { String::new() };
-        lines.push(line(format!("one less of {}", one.pool.pool), formula, verdict));
-    }
-    lines
-}
-
-/// A sum over pools of count times rate: in numbers, and its value.
-fn sum<'a>(members: &[&One<'a>], count: fn(&One<'a>) -> u32, rate: fn(&One<'a>) -> f64) -> (String, f64) {
-    let terms: Vec<String> = members.iter().map(|one| format!("{} × {}", count(one), number(rate(one)))).collect();
-    (terms.join(" + "), members.iter().map(|one| f64::from(count(one)) * rate(one)).sum())
 }

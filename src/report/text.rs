@@ -42,6 +42,9 @@ fn render(text: &mut String, plan: &Plan) -> std::fmt::Result {
     for warning in &plan.warnings {
         writeln!(text, "  warning: {}", warning.meaning())?;
     }
+    for note in super::notes::of(plan) {
+        writeln!(text, "  note: {note}")?;
+    }
     plan.pools.iter().try_for_each(|pool| render_pool(text, pool))
 }
 

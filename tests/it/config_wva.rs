@@ -365,3 +365,45 @@ fn several_pools_of_a_role_are_variants_with_targets_of_their_own() {
     assert_eq!(pattern.len(), 1, "{pattern:?}");
     assert!(pattern[0].contains("with the model name \"*\" expected one pool of role decode"), "{pattern:?}");
 }
+
+#[test]
+fn a_manifest_in_the_place_of_the_mounted_data_is_explained() {
+    let manifest =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: { name: wva-queueing-model-config }\ndata:\n  default: |\n    sloMultiplier: 3.0\n";
+    let found = problems(PLAIN, &[("manifest.yaml", manifest)]);
+    assert!(found.len() == 2 && found[0].contains("expected a file `default` in map"), "{found:?}");
+    assert!(found[1].starts_with("map/manifest.yaml: a manifest of kind ConfigMap; expected the mounted data"), "{found:?}");
+}
+
+#[test]
+fn with_flags_alone_an_entry_meets_the_namespace_that_they_say() {
+    let entries: Entries<'_> =
+        &[("default", "sloMultiplier: 3.0\n"), ("m", "model_id: org/m\nnamespace: prod\ntargetTTFT: 500.0\ntargetITL: 50.0\n")];
+    let load_with = |target_namespace: Option<&str>| {
+        let flags = Flags {
+            metrics_urls: vec!["http://10.0.0.1:8000".to_owned()],
+            model: Some("org/m".to_owned()),
+            queueing_config: Some("map".into()),
+            target_namespace: target_namespace.map(str::to_owned),
+            ..Flags::default()
+        };
+        good(load_inputs(Inputs { flags, ..Inputs::default() }, entries))
+    };
+    let loaded = load_with(Some("prod"));
+    assert_eq!((said(&loaded.config.models[0].policy).0, lines(&loaded.notes)), (Some((500.0, 50.0)), Vec::new()));
+    assert_eq!(loaded.config.models[0].target_namespace, "prod");
+    let loaded = load_with(None);
+    assert_eq!(said(&loaded.config.models[0].policy).0, None);
+    assert!(lines(&loaded.notes)[0].contains("its target_namespace is \"default\""), "{:?}", lines(&loaded.notes));
+}
+
+#[test]
+fn that_steps_down_have_no_limit_is_told_once_for_all_models() {
+    let two = format!(
+        "{PLAIN}{}",
+        PLAIN.lines().skip(2).map(|line| line.replace("org/m", "org/n").replace("m-agg", "n-agg") + "\n").collect::<String>()
+    );
+    let loaded = good(load(&two, &[("default", "")]));
+    let told = lines(&loaded.warnings).into_iter().filter(|line| line.contains("no limit on steps down")).count();
+    assert_eq!((loaded.config.models.len(), told), (2, 1));
+}

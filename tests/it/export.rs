@@ -121,6 +121,7 @@ pub mod fixture {
             latency: None,
             capacity: None,
             queueing: None,
+            untaught: None,
         }
     }
 

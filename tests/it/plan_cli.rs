@@ -380,7 +380,24 @@ fn preset_wva_is_planned_from_pages_with_the_config_map_it_is_given() {
     assert_eq!((&model["preset"], &model["pools"][0]["role"]), (&"wva".into(), &"aggregated".into()));
     near(&model["slo"]["ttft_seconds"], 0.5);
     assert_eq!(plan(&["--preset", "wva"]).0, Some(0), "objectives may be learned");
+    let (code, _, stderr) = plan(&["--queueing-config", text(&map), "--target-namespace", "prod"]);
+    assert!(code == Some(0) && stderr.contains("note: ") && stderr.contains("its target_namespace is \"prod\""), "{stderr}");
     pages.write("map/m", "model_id: M\n");
     let (code, _, stderr) = plan(&["--queueing-config", text(&map)]);
     assert!(code == Some(64) && stderr.contains("map/m:1:1: namespace: required"), "{stderr}");
+}
+
+#[test]
+fn preset_wva_says_that_one_window_cannot_identify_its_model_and_what_to_do() {
+    let pages = Pages::new();
+    let [before, after] = ["a.prom", "b.prom"].map(|name| pages.path(name));
+    let plan = |more: &[&str]| {
+        let pair = ["plan", "--before", text(&before), "--after", text(&after), "--elapsed", "180", "--model", "M", "--preset", "wva"];
+        run(&[&pair, more].concat()).1
+    };
+    let said = json(&plan(&[]));
+    let notes: Vec<&str> = said["models"][0]["notes"].as_array().unwrap().iter().filter_map(|note| note.as_str()).collect();
+    assert!(notes.iter().any(|note| note.contains("one window cannot identify the model") && note.contains("run --record")), "{notes:?}");
+    let text = plan(&["--format", "text"]);
+    assert!(text.contains("note: two pages are one window") && text.contains("plan --replay"), "{text}");
 }

@@ -80,6 +80,7 @@ fn trace(standing: u32, demand: f64) -> QueueingTrace {
         demand: rate(demand),
         cautious_demand: rate(demand),
         standing: Replicas(standing),
+        absent: Replicas(0),
         multiplier: SloMultiplier::new(3.0).unwrap(),
         cost: 1.0,
     }
@@ -275,7 +276,7 @@ fn a_person_can_redo_the_worked_example_of_the_readme() {
             "lambda of a full batch batch / ((o + 1) * alpha + batch * W) * 1000 = 256 / ((128 + 1) * 8 + 256 * 47.392) * 1000 = 19.4465 requests/s",
             "lambda* the least of these = 12.53 requests/s",
             "lambda* that the loads allow 11.2 to 13.9 requests/s",
-            "supply sum of standing * lambda* = 1 * 12.53 = 12.53",
+            "supply sum of the replicas recommended so far * lambda* = 1 * 12.53 = 12.53",
             "needed ceil(demand / lambda*) = ceil(25 / 12.53) = 2",
             "short by demand - supply = 25 - 12.53 = 12.47",
             "supply then 2 * 12.53 = 25.06",
@@ -464,6 +465,7 @@ fn the_table_of_variants_in_the_readme_holds() {
     let variant = |name: &str, cost, estimate, lower, standing| Variant {
         pool: name.into(),
         standing: Replicas(standing),
+        absent: Replicas(0),
         limits: Limits::new(Replicas(0), Replicas(50)).unwrap(),
         cost: Positive::new(cost).unwrap(),
         capacity: Some((RequestsPerSecond(estimate), RequestsPerSecond(lower))),

@@ -20,10 +20,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Seen, fit};
 use crate::planner::model::queueing::Parameters;
-use crate::units::{Role, Seconds, SecondsPerToken};
+use crate::units::{Ratio, Role, Seconds, SecondsPerToken};
 
 /// Where the bootstrap fails (seed 001 section 8): 5 ms, 0.05 ms, 0.05 us.
-pub const DEFAULTS: Parameters = Parameters { alpha: Seconds(0.005), beta: SecondsPerToken(5e-5), gamma: SecondsPerToken(5e-8) };
+pub const DEFAULTS: Parameters =
+    Parameters { alpha: Seconds(0.005), beta: SecondsPerToken(5e-5), gamma: SecondsPerToken(5e-8), wait: Ratio(1.0) };
+/// Bounds of the wait: one iteration as in the seed's form, and what the most uneven iterations would make of it.
+pub(super) const WAIT: (f64, f64) = (1.0, 4.0);
 /// Bounds of the parameters, as factors of the defaults.
 pub(super) const BOUNDS: (f64, f64) = (0.01, 100.0);
 /// Relative standard deviation of TTFT and ITL at least: an error of 5 % at the 97.5 % point of the normal distribution.
@@ -58,13 +61,28 @@ pub struct Judged {
 impl Filter {
     /// A first estimate, known to 5 % of itself (the seed's P).
     pub fn new(guess: Parameters) -> Self {
-        let parameters = clamp(&vector(guess));
+        let parameters = clamp(&vector(guess), guess.wait);
         Self { parameters, covariance: array(&relative(&parameters, DRIFT)) }
     }
 
     /// An estimate with a covariance of its own.
     pub(super) fn with(parameters: Parameters, covariance: &[[f64; 3]; 3]) -> Self {
         Self { parameters, covariance: array(&bounded(matrix(covariance), &parameters)) }
+    }
+
+    /// Whether it is an estimate: inside the bounds, with a covariance that is symmetric and positive.
+    pub(super) fn is_sound(&self) -> bool {
+        let state = vector(self.parameters);
+        let covariance = matrix(&self.covariance);
+        let waits = (WAIT.0..=WAIT.1).contains(&self.parameters.wait.get());
+        if !waits || clamp(&state, self.parameters.wait) != self.parameters || !covariance.iter().all(|value| value.is_finite()) {
+            return false;
+        }
+        // In shares of the parameters, which differ by five orders of magnitude.
+        let relative = Matrix3::from_fn(|i, j| covariance[(i, j)] / (state[i] * state[j]));
+        let is_symmetric = (relative - relative.transpose()).abs().max() <= 1e-9;
+        // Rounding may leave a direction that is known exactly a little below zero.
+        is_symmetric && relative.diagonal().min() > 0.0 && relative.symmetric_eigenvalues().min() >= -1e-9
     }
 
     /// Brings the estimate to where what was seen is possible: rho at most `largest`.
@@ -81,7 +99,7 @@ impl Filter {
         let mut state = vector(self.parameters);
         state[1] *= factor;
         state[2] *= factor;
-        self.parameters = clamp(&state);
+        self.parameters = clamp(&state, self.parameters.wait);
         let doubted = matrix(&self.covariance) + relative(&self.parameters, DOUBT_WHERE_IMPOSSIBLE);
         self.covariance = array(&bounded(doubted, &self.parameters));
     }
@@ -120,7 +138,7 @@ impl Filter {
         let gain = predicted * slope.transpose() * inverse;
         let rest = Matrix3::identity() - gain * slope;
         let covariance = rest * predicted * rest.transpose() + gain * variance * gain.transpose();
-        self.parameters = clamp(&(state + gain * innovation));
+        self.parameters = clamp(&(state + gain * innovation), self.parameters.wait);
         self.covariance = array(&bounded(covariance, &self.parameters));
         Judged { accepted: true, nis: Some(nis) }
     }
@@ -131,7 +149,7 @@ pub(super) fn vector(parameters: Parameters) -> Vector3<f64> {
 }
 
 /// The nearest parameters within the bounds; what is not a number becomes the default.
-pub(super) fn clamp(state: &Vector3<f64>) -> Parameters {
+pub(super) fn clamp(state: &Vector3<f64>, wait: Ratio) -> Parameters {
     let within = |value: f64, default: f64| {
         if value.is_nan() { default } else { value.clamp(default * BOUNDS.0, default * BOUNDS.1) }
     };
@@ -139,6 +157,7 @@ pub(super) fn clamp(state: &Vector3<f64>) -> Parameters {
         alpha: Seconds(within(state[0], DEFAULTS.alpha.get())),
         beta: SecondsPerToken(within(state[1], DEFAULTS.beta.get())),
         gamma: SecondsPerToken(within(state[2], DEFAULTS.gamma.get())),
+        wait,
     }
 }
 

@@ -10,16 +10,21 @@
 
 use nalgebra::{Matrix3, Vector3};
 
-use super::filter::{BOUNDS, DEFAULTS, array, clamp, vector};
+use super::filter::{BOUNDS, DEFAULTS, WAIT, array, clamp, vector};
 use super::points::Point;
 use super::{LARGEST_UTILIZATION, Seen};
 use crate::planner::model::queueing::{Lengths, Parameters, State};
-use crate::units::{RequestsPerSecond, Role, Seconds, SecondsPerToken};
+use crate::units::{Ratio, RequestsPerSecond, Role, Seconds, SecondsPerToken};
 
 /// Relative standard deviation of a latency in one window, as it enters the fit.
 pub(super) const NOISE: f64 = 0.05;
 /// Relative standard deviation of a window's completions about the load that it stands for.
 const ARRIVALS_NOISE: f64 = 0.04;
+/// Standard deviation of the logarithm of the wait about the seed's 1, for what the points leave open.
+const WAIT_DEVIATION: f64 = 1.0;
+/// Factor from one candidate for the wait to the next, and candidates in each direction at one window.
+const WAIT_STRIDE: f64 = 1.1;
+const WAIT_STRIDES: usize = 4;
 /// Iterations of one fit at most.
 const ITERATIONS: usize = 40;
 /// A step that gains less than this share of the cost ends a fit.
@@ -54,10 +59,36 @@ pub struct Fitted {
 }
 
 /// The parameters that explain the points best, given what was believed. `None` without points.
+///
+/// The wait is a matter of the server's and the prompts' kind and not of its speed: where the points tell parameters apart it is looked for, near the
+/// one that was believed; elsewhere it stays.
 pub fn joint(role: Role, points: &[Point], believed: Parameters, trust: Trust) -> Option<Fitted> {
+    let with = |wait: f64| {
+        let (fitted, cost) = with_wait(role, points, Parameters { wait: Ratio(wait), ..believed }, trust)?;
+        Some((fitted, cost + (wait.ln() / WAIT_DEVIATION).powi(2)))
+    };
+    let mut best = with(believed.wait.get())?;
+    // A pool of one phase has its wait and its alpha in one product, or none.
+    if role == Role::Aggregated && trust == Trust::Points {
+        for stride in [WAIT_STRIDE, 1.0 / WAIT_STRIDE] {
+            for _ in 0..WAIT_STRIDES {
+                let next = (best.0.parameters.wait.get() * stride).clamp(WAIT.0, WAIT.1);
+                match with(next).filter(|(_, cost)| *cost < best.1) {
+                    Some(better) => best = better,
+                    None => break,
+                }
+            }
+        }
+    }
+    Some(best.0)
+}
+
+/// The same with the wait as it is believed, and the cost.
+fn with_wait(role: Role, points: &[Point], believed: Parameters, trust: Trust) -> Option<(Fitted, f64)> {
     if points.is_empty() {
         return None;
     }
+    let wait = believed.wait;
     let center = vector(believed).map(f64::ln);
     let (own, common) = trust.deviations();
     // Residuals of the belief: each parameter about the common factor, and that factor.
@@ -67,19 +98,20 @@ pub fn joint(role: Role, points: &[Point], believed: Parameters, trust: Trust) -
         [(moved[0] - factor) / own, (moved[1] - factor) / own, (moved[2] - factor) / own, factor / common]
     };
     let residuals = |at: &Vector3<f64>| {
-        let mut all = residuals(role, points, exponential(at))?;
+        let mut all = residuals(role, points, exponential(at, wait))?;
         all.extend(prior(at));
         Some(all)
     };
     let starts = starts(role, points, believed);
     let fits = starts.iter().filter_map(|start| minimize(vector(*start).map(f64::ln), 3, &residuals));
     let best = fits.min_by(|one, other| one.cost.total_cmp(&other.cost))?;
-    let parameters = exponential(&best.at);
+    let parameters = exponential(&best.at, wait);
     let state = vector(parameters);
     let spread = (spread(role, points, parameters) / NOISE).powi(2);
     let information = best.normal + Matrix3::identity() * 1e-9;
     let relative = information.try_inverse()? * spread;
-    Some(Fitted { parameters, covariance: array(&Matrix3::from_fn(|i, j| relative[(i, j)] * state[i] * state[j])) })
+    let covariance = array(&Matrix3::from_fn(|i, j| relative[(i, j)] * state[i] * state[j]));
+    Some((Fitted { parameters, covariance }, best.cost))
 }
 
 /// Where fits begin: the belief, the seed's bootstrap of the least and the most loaded point, and the defaults; each brought to where the points
@@ -100,7 +132,7 @@ fn possible(role: Role, points: &[Point], start: Parameters) -> Parameters {
     let utilization = |point: &Point| point.seen.served.get() * start.work(role, point.seen.lengths).get();
     let most = points.iter().map(utilization).fold(0.0, f64::max);
     let factor = (LARGEST_UTILIZATION / most).min(1.0);
-    clamp(&vector(start).component_mul(&Vector3::new(1.0, factor, factor)))
+    clamp(&vector(start).component_mul(&Vector3::new(1.0, factor, factor)), start.wait)
 }
 
 /// Residuals of all latencies of all points, in standard deviations of one window. `None` where a point is impossible.
@@ -158,20 +190,21 @@ pub(super) fn slopes(role: Role, seen: &Seen, parameters: Parameters) -> Option<
 /// d ln(TTFT) and d ln(ITL) by d ln of alpha, beta and gamma. `None` where rho is 1 or above.
 pub(super) fn slopes_of(role: Role, served: RequestsPerSecond, lengths: Lengths, parameters: Parameters) -> Option<[Vector3<f64>; 2]> {
     let state = parameters.at(role, served, lengths)?;
-    let only = |beta: f64, gamma: f64| Parameters { alpha: parameters.alpha, beta: SecondsPerToken(beta), gamma: SecondsPerToken(gamma) };
+    let only = |beta: f64, gamma: f64| Parameters { beta: SecondsPerToken(beta), gamma: SecondsPerToken(gamma), ..parameters };
     // Work is linear in beta and gamma, so each one's part is the work with the other at zero.
     let (of_beta, of_gamma) = (only(parameters.beta.get(), 0.0), only(0.0, parameters.gamma.get()));
     let iteration = state.iteration.get();
     let per_utilization = iteration / (1.0 - state.utilization.get());
     let part = |one: &Parameters| served.get() * one.work(role, lengths).get() * per_utilization;
     let (prompt, token) = (|one: &Parameters| one.prompt_work(lengths), |one: &Parameters| one.token_work(lengths));
-    let ttft = Vector3::new(iteration, part(&of_beta) + prompt(&of_beta), part(&of_gamma) + prompt(&of_gamma));
+    let wait = parameters.wait.get();
+    let ttft = Vector3::new(wait * iteration, wait * part(&of_beta) + prompt(&of_beta), wait * part(&of_gamma) + prompt(&of_gamma));
     let itl = Vector3::new(iteration, part(&of_beta) + token(&of_beta), part(&of_gamma) + token(&of_gamma));
     Some([ttft / state.ttft.get(), itl / state.itl.get()])
 }
 
-fn exponential(at: &Vector3<f64>) -> Parameters {
-    clamp(&at.map(f64::exp))
+fn exponential(at: &Vector3<f64>, wait: Ratio) -> Parameters {
+    clamp(&at.map(f64::exp), wait)
 }
 
 /// A minimum.

@@ -18,7 +18,7 @@ use super::filter::{DEFAULTS, LEAST_NOISE};
 use super::fit::{self, minimize};
 use super::points::Point;
 use crate::planner::model::queueing::{Lengths, Objective, Parameters};
-use crate::units::{Requests, RequestsPerSecond, Role, SecondsPerToken};
+use crate::units::{Ratio, Requests, RequestsPerSecond, Role, SecondsPerToken};
 
 /// Growth of the sum of squares at the ends, in variances of the points.
 const GROWTH: f64 = 4.0;
@@ -71,16 +71,20 @@ impl Question {
         parameters.capacity(self.role, self.lengths, self.objective, self.max_batch).rate()
     }
 
-    /// The parameters with that lambda* and with this beta and gamma. `None` where none have it.
-    fn with_capacity(&self, capacity: f64, beta: f64, gamma: f64) -> Option<Parameters> {
+    /// The parameters with that lambda* and with this beta, gamma and wait. `None` where none have it.
+    fn with_capacity(&self, capacity: f64, beta: f64, gamma: f64, wait: Ratio) -> Option<Parameters> {
         // The work and what an objective leaves do not depend on alpha.
         let any = Parameters::new(DEFAULTS.alpha.get(), beta, gamma)?;
         let free = 1.0 - capacity * any.work(self.role, self.lengths).get();
-        let ttft = if self.role == Role::Decode { f64::INFINITY } else { self.objective.ttft.get() - any.prompt_work(self.lengths) };
+        let ttft = if self.role == Role::Decode {
+            f64::INFINITY
+        } else {
+            (self.objective.ttft.get() - any.prompt_work(self.lengths)) / wait.get()
+        };
         let itl = if self.role == Role::Prefill { f64::INFINITY } else { self.objective.itl.get() - any.token_work(self.lengths) };
         let by_objective = ttft.min(itl) * free;
         let by_batch = self.max_batch.map_or(f64::INFINITY, |batch| batch.get() * free / (capacity * self.lengths.iterations(self.role)));
-        Parameters::new(by_objective.min(by_batch), beta, gamma)
+        Parameters::new(by_objective.min(by_batch), beta, gamma).map(|found| Parameters { wait, ..found })
     }
 }
 
@@ -123,7 +127,7 @@ impl Walk<'_> {
         let (beta, gamma) = (near.beta.get(), near.gamma.get());
         let of = |at: &Vector3<f64>| {
             let (of_beta, of_gamma) = if both { (at[0], at[1]) } else { (at[0], at[0]) };
-            self.question.with_capacity(capacity, beta * of_beta.exp(), gamma * of_gamma.exp())
+            self.question.with_capacity(capacity, beta * of_beta.exp(), gamma * of_gamma.exp(), near.wait)
         };
         let residuals = |at: &Vector3<f64>| fit::residuals(self.question.role, self.points, within(of(at)?)?);
         let found = minimize(Vector3::zeros(), if both { 2 } else { 1 }, &residuals)?;

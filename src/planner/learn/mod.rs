@@ -35,9 +35,9 @@ use super::model::queueing::{Lengths, Parameters};
 use crate::units::{RequestsPerSecond, Role, Seconds};
 use filter::Filter;
 use fit::{Fitted, Trust};
-use points::Points;
+use points::{Point, Points};
 
-/// Rejections in a row after which the model is wrong and not the world (planning.md 3).
+/// Rejections in a row, or that many more than acceptances, after which the model is wrong and not the world (planning.md 3).
 const REJECTIONS: u32 = 3;
 /// Windows that are compared with all before them.
 const RECENT: usize = 3;
@@ -60,6 +60,18 @@ const SHIFT: f64 = 0.12;
 /// Standard errors that the shift must exceed as well.
 const SIGNIFICANT: f64 = 3.0;
 
+/// What a server's latencies lie between, seconds: the fastest iteration of the bounds of the parameters, ten seconds an iteration, a prompt of ten
+/// minutes. A sum of counters that overflowed, or was written in other units, is outside.
+const TTFT: std::ops::RangeInclusive<f64> = 1e-4..=600.0;
+const ITL: std::ops::RangeInclusive<f64> = 5e-5..=10.0;
+/// Tokens of a request at most: five times the longest context that is sold.
+const LONGEST: f64 = 1e7;
+/// Requests a second of one replica at most.
+const FASTEST: f64 = 1e5;
+
+/// Mean shift of a single window from which it is no point: latencies of e times what is believed, which no window after it confirmed.
+const STRAY: f64 = 1.0;
+
 /// One window of one pool, per replica: the mean of the busy ones, weighted by their arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
@@ -75,6 +87,26 @@ pub struct Seen {
     /// Whether it worked without a pause, so that no more can be served.
     #[serde(default)]
     pub saturated: bool,
+}
+
+/// Whether a server can have these latencies, as far as they are known.
+pub fn are_plausible(ttft: Option<Seconds>, itl: Option<Seconds>) -> bool {
+    ttft.is_none_or(|ttft| TTFT.contains(&ttft.get())) && itl.is_none_or(|itl| ITL.contains(&itl.get()))
+}
+
+impl Lengths {
+    /// Whether requests can have them.
+    pub(super) fn are_plausible(&self) -> bool {
+        [self.input, self.output].iter().all(|tokens| tokens.is_positive() && tokens.get() <= LONGEST)
+    }
+}
+
+impl Seen {
+    /// Whether a server can have done that.
+    fn is_plausible(&self) -> bool {
+        let serves = self.served.is_positive() && self.served.get() <= FASTEST;
+        serves && self.lengths.are_plausible() && are_plausible(self.ttft, self.itl)
+    }
 }
 
 /// What became of a window.
@@ -100,7 +132,7 @@ pub struct Learned {
     pub accepted: u32,
     /// The last windows, oldest first. They become points as they leave this list, when it is known that the server is still the same.
     pub recent: Vec<Seen>,
-    /// Rejections in a row.
+    /// Rejections less acceptances since the last reset.
     pub rejected: u32,
     /// Normalized innovation squared of the last window; `None` where the model could not explain it at all.
     pub nis: Option<f64>,
@@ -122,7 +154,22 @@ impl Learned {
             condition: None,
         };
         learned.filter.allow(role, seen, LARGEST_UTILIZATION);
+        if seen.ttft.is_some() || seen.itl.is_some() {
+            // The bootstrap takes the server for idle, and a guess that was brought to what is possible explains nothing any more.
+            learned.take(fit::joint(role, &[Point::of(seen)], learned.filter.parameters, Trust::Belief));
+        }
         learned
+    }
+
+    /// Whether this can have been learned: what comes back from a file may have been written by anyone.
+    pub fn is_sound(&self) -> bool {
+        let fine = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value >= 0.0);
+        self.filter.is_sound()
+            && self.points.are_sound()
+            && self.recent.len() <= RECENT
+            && self.recent.iter().all(Seen::is_plausible)
+            && fine(self.nis)
+            && fine(self.condition)
     }
 
     /// The estimate.
@@ -138,11 +185,15 @@ impl Learned {
         self.filter.allow(role, seen, LARGEST_UTILIZATION);
         let judged = self.filter.update(role, seen, self.noise(role));
         self.nis = judged.nis;
-        self.rejected = if judged.accepted { 0 } else { self.rejected + 1 };
+        // One accepted window in three does not make a wrong model right.
+        self.rejected = if judged.accepted { self.rejected.saturating_sub(1) } else { self.rejected + 1 };
         self.recent.push(*seen);
         if self.recent.len() > RECENT {
             let settled = self.recent.remove(0);
-            self.points.add(&settled);
+            // What neither the model nor the windows after it can explain was no load of this server.
+            if !self.is_stray(role, &settled) {
+                self.points.add(&settled);
+            }
         }
         let before = self.contradicted(role);
         let changed = before.is_some();
@@ -203,9 +254,20 @@ impl Learned {
             return None;
         }
         let before = fit::joint(role, self.points.as_slice(), self.filter.parameters, Trust::Points)?.parameters;
-        let shift = fit::mean_shift(role, &self.recent, before);
+        // Each of them says so: one window that means nothing is no other server. A load that is impossible for the old one says so as well.
+        let of = |windows: &[Seen]| fit::mean_shift(role, windows, before);
+        let possible: Vec<Seen> = self.recent.iter().filter(|seen| of(&[**seen]).is_some()).copied().collect();
+        let beyond = |sign: f64| possible.iter().all(|seen| of(&[*seen]).is_some_and(|(shift, _)| sign * shift > SHIFT / 2.0));
+        let agree = beyond(1.0) || (possible.len() == RECENT && beyond(-1.0));
         // Near the maximum a window more or less loaded than it seems is no other server.
-        shift.is_none_or(|(shift, error)| shift.abs() > SHIFT.max(SIGNIFICANT * error)).then_some(before)
+        let is_large = of(&possible).is_none_or(|(shift, error)| shift.abs() > SHIFT.max(SIGNIFICANT * error));
+        (agree && is_large).then_some(before)
+    }
+
+    /// Whether a window is so far from what is believed that it is noise and no knowledge.
+    fn is_stray(&self, role: Role, seen: &Seen) -> bool {
+        let shift = fit::mean_shift(role, std::slice::from_ref(seen), self.filter.parameters);
+        shift.is_some_and(|(shift, error)| shift.abs() > STRAY.max(2.0 * SIGNIFICANT * error))
     }
 
     fn take(&mut self, fitted: Option<Fitted>) {

@@ -60,6 +60,15 @@ impl Points {
         self.0.is_empty()
     }
 
+    /// Whether windows can have led to them.
+    pub(super) fn are_sound(&self) -> bool {
+        let is_sound = |point: &Point| {
+            let anchored = point.anchor.is_positive() && point.anchor.get().is_finite();
+            anchored && point.seen.is_plausible() && (1..=MEMORY).contains(&point.windows) && point.age <= OLDEST
+        };
+        self.0.len() <= MOST && self.0.iter().all(is_sound)
+    }
+
     /// Takes in a window.
     pub fn add(&mut self, seen: &Seen) {
         self.0.iter_mut().for_each(|point| point.age += 1);

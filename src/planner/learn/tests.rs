@@ -5,7 +5,7 @@ use nalgebra::{Matrix3, Vector3};
 use super::interval::{Question, capacity};
 use super::*;
 use crate::planner::model::queueing::Objective;
-use crate::units::{Requests, SecondsPerToken, Tokens};
+use crate::units::{Ratio, Requests, SecondsPerToken, Tokens};
 
 /// What facts call case A.
 fn truth() -> Parameters {
@@ -232,4 +232,88 @@ fn a_prefill_server_that_never_rests_teaches_its_capacity() {
     let before = learned.parameters();
     learned.learn(Role::Prefill, &idle);
     assert_eq!(learned.parameters(), before);
+}
+
+#[test]
+fn one_window_that_means_nothing_is_rejected_and_forgotten() {
+    let mut learned = taught(Role::Aggregated, truth(), &VARIED);
+    let before = learned.parameters();
+    let stray = window(Role::Aggregated, slower(truth(), 8.0), 1.0);
+    let stray = Seen { served: RequestsPerSecond(8.0), ..stray };
+    assert_eq!(learned.learn(Role::Aggregated, &stray), Update::Rejected);
+    for rate in [9.0, 14.0, 6.0, 11.0] {
+        assert_eq!(learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), rate)), Update::Accepted);
+    }
+    assert!(learned.all_points().as_slice().iter().all(|point| point.seen != stray), "it is no point");
+    assert!((learned.parameters().alpha.get() / before.alpha.get() - 1.0).abs() < 0.02);
+}
+
+#[test]
+fn a_wrong_model_that_is_right_now_and_then_is_estimated_anew() {
+    let mut learned = Learned::new(Role::Aggregated, &window(Role::Aggregated, truth(), 10.0));
+    // It knows one load by heart, and the others not at all.
+    learned.filter = Filter::new(Parameters::new(0.0145, 1e-6, 1e-8).unwrap());
+    let updates: Vec<Update> = [3.0, 14.0, 10.0]
+        .iter()
+        .cycle()
+        .take(12)
+        .map(|rate| learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), *rate)))
+        .collect();
+    assert!(updates.contains(&Update::Reset), "{updates:?}");
+}
+
+#[test]
+fn what_no_windows_can_have_led_to_is_not_sound() {
+    let sound = taught(Role::Aggregated, truth(), &VARIED);
+    assert!(sound.is_sound());
+    let with = |change: &dyn Fn(&mut Learned)| {
+        let mut learned = sound.clone();
+        change(&mut learned);
+        learned.is_sound()
+    };
+    type Spoils<'a> = (&'a str, &'a dyn Fn(&mut Learned));
+    let spoils: [Spoils<'_>; 11] = [
+        ("a wait of nothing", &|learned| learned.filter.parameters.wait = Ratio(0.0)),
+        ("alpha below its bounds", &|learned| learned.filter.parameters.alpha = Seconds(1e-9)),
+        ("gamma of zero", &|learned| learned.filter.parameters.gamma = SecondsPerToken(0.0)),
+        ("an endless beta", &|learned| learned.filter.parameters.beta = SecondsPerToken(f64::INFINITY)),
+        ("a negative variance", &|learned| learned.filter.covariance[0][0] *= -1.0),
+        ("a covariance that is not symmetric", &|learned| learned.filter.covariance[0][1] = learned.filter.covariance[0][0] * 9.0),
+        ("a correlation above one", &|learned| {
+            let state = learned.parameters();
+            let large = 5.0 * state.alpha.get() * state.beta.get();
+            (learned.filter.covariance[0][1], learned.filter.covariance[1][0]) = (large, large);
+        }),
+        ("a window of no requests", &|learned| learned.recent[0].served = RequestsPerSecond(0.0)),
+        ("an iteration of an hour", &|learned| learned.recent[0].itl = Some(Seconds(3600.0))),
+        ("more windows than are kept", &|learned| learned.recent = vec![learned.recent[0]; 9]),
+        ("a distance below zero", &|learned| learned.nis = Some(-1.0)),
+    ];
+    for (what, change) in spoils {
+        assert!(!with(change), "{what}");
+    }
+}
+
+#[test]
+fn prompts_that_wait_for_more_than_one_iteration_are_learned_as_that() {
+    let made = Parameters { wait: Ratio(2.2), ..truth() };
+    let mut learned = Learned::new(Role::Aggregated, &window(Role::Aggregated, made, VARIED[0]));
+    for rate in VARIED.iter().chain(&VARIED) {
+        learned.learn(Role::Aggregated, &window(Role::Aggregated, made, *rate));
+    }
+    assert!((learned.parameters().wait.get() / 2.2 - 1.0).abs() < 0.12, "{:?}", learned.parameters());
+    // TTFT of 150 ms binds: T = (150 - 8.448) / 2.2.
+    let objective = Objective { ttft: Seconds(0.15), itl: Seconds(0.5) };
+    let question = Question { objective, ..question(Role::Aggregated) };
+    let (star, expected) = (question.capacity(learned.parameters()).unwrap().get(), question.capacity(made).unwrap().get());
+    assert!(
+        (expected - (1.0 - 8.0 / (141.552 / 2.2)) / 0.047_392).abs() < 0.01 && (star / expected - 1.0).abs() < 0.03,
+        "{star} {expected}"
+    );
+    // A change of speed does not change how long prompts wait, in iterations.
+    let slow = slower(made, 1.3);
+    for rate in [8.0, 8.5, 8.2, 8.4] {
+        learned.learn(Role::Aggregated, &window(Role::Aggregated, Parameters { wait: Ratio(2.2), ..slow }, rate));
+    }
+    assert!((learned.parameters().alpha.get() / slow.alpha.get() - 1.0).abs() < 0.15, "{:?}", learned.parameters());
 }

@@ -19,6 +19,9 @@
 //! Pools that only prefill or only decode have their own work: W = (beta + gamma) i with the TTFT above, and
 //! W = o (beta + gamma (i + (o + 1)/2)) with the ITL above. The two works add up to that of both phases.
 //!
+//! The seed's TTFT has one iteration in it. Where windows show that it is more, TTFT = wait * T + (beta + gamma) i with a learned `wait`; all tables
+//! here have a wait of 1, and so have roles of one phase.
+//!
 //! Known limits: prompts of several chunks, batches that are full, prompts that wait for each other. The parameters that are learned are those
 //! with which this form describes the server best, and not the hardware's.
 
@@ -38,6 +41,14 @@ pub struct Parameters {
     pub beta: SecondsPerToken,
     /// Of a KV token that is read.
     pub gamma: SecondsPerToken,
+    /// Iterations that a prompt waits for and is computed in, 1 in the seed's form: TTFT = wait * T + (beta + gamma) i. A server that computes long
+    /// prompts has iterations that differ, and a prompt meets the long ones.
+    #[serde(default = "one")]
+    pub wait: Ratio,
+}
+
+fn one() -> Ratio {
+    Ratio(1.0)
 }
 
 /// Mean lengths of requests.
@@ -96,7 +107,7 @@ impl Parameters {
     /// `None` unless all three are finite and above zero.
     pub fn new(alpha: f64, beta: f64, gamma: f64) -> Option<Self> {
         let fine = [alpha, beta, gamma].iter().all(|value| value.is_finite() && *value > 0.0);
-        fine.then_some(Self { alpha: Seconds(alpha), beta: SecondsPerToken(beta), gamma: SecondsPerToken(gamma) })
+        fine.then_some(Self { alpha: Seconds(alpha), beta: SecondsPerToken(beta), gamma: SecondsPerToken(gamma), wait: one() })
     }
 
     /// A first guess from one observation at light load, where T is about alpha (seed 001 section 9.5). `None` where a value is not above zero.
@@ -141,7 +152,7 @@ impl Parameters {
         Some(State {
             utilization: Ratio(utilization),
             iteration: Seconds(iteration),
-            ttft: Seconds(iteration + self.prompt_work(lengths)),
+            ttft: Seconds(self.wait.get() * iteration + self.prompt_work(lengths)),
             itl: Seconds(iteration + self.token_work(lengths)),
             concurrency: Requests(rate.get() * lengths.iterations(role) * iteration),
         })
@@ -156,7 +167,7 @@ impl Parameters {
         // lambda n T = batch, with T = alpha / (1 - lambda W), solved for lambda.
         let batch = |batch: Requests| batch.get() / (lengths.iterations(role) * alpha + batch.get() * work);
         Capacity {
-            ttft: if role == Role::Decode { unbounded } else { at(objective.ttft.get() - self.prompt_work(lengths)) },
+            ttft: if role == Role::Decode { unbounded } else { at((objective.ttft.get() - self.prompt_work(lengths)) / self.wait.get()) },
             itl: if role == Role::Prefill { unbounded } else { at(objective.itl.get() - self.token_work(lengths)) },
             batch: RequestsPerSecond(max_batch.map_or(f64::INFINITY, batch)),
         }
@@ -165,7 +176,8 @@ impl Parameters {
     /// The latencies at T = k alpha, that is at rho = 1 - 1/k exactly (seed 001 section 3.2).
     pub fn at_multiple(&self, multiplier: SloMultiplier, lengths: Lengths) -> Objective {
         let iteration = multiplier.get() * self.alpha.get();
-        Objective { ttft: Seconds(iteration + self.prompt_work(lengths)), itl: Seconds(iteration + self.token_work(lengths)) }
+        let ttft = Seconds(self.wait.get() * iteration + self.prompt_work(lengths));
+        Objective { ttft, itl: Seconds(iteration + self.token_work(lengths)) }
     }
 }
 

@@ -14,7 +14,9 @@
 //! | 22 | A 5, 10, 9, 2 and B 15, 10, 9, 2 | 2 and 1 | of 36 the rest is 27 >= 1.05 * 22 = 23.1; one more would leave 18 |
 //! | 12 | A 5, 10, 9, 1 and B 15, 20, 18, 1 | the same | without B the rest would be 9 |
 //!
-//! A variant of unknown capacity keeps its count and carries nothing; its own arrivals are not asked of the others.
+//! A variant of unknown capacity keeps its count and carries nothing; its own arrivals are not asked of the others. Replicas that were recommended
+//! and have not come within three start-ups carry nothing either, and no more are asked of their variant: 3 of 5 replicas of 10 for a demand of 50
+//! are short by 20, and another variant closes that gap.
 
 use std::collections::BTreeMap;
 
@@ -36,6 +38,8 @@ pub struct Variant {
     pub pool: PoolId,
     /// Replicas that were recommended last.
     pub standing: Replicas,
+    /// How many of them are not coming.
+    pub absent: Replicas,
     /// The operator's limits.
     pub limits: Limits,
     /// What one replica costs.
@@ -64,22 +68,24 @@ pub fn padded(demand: RequestsPerSecond, window: Seconds) -> RequestsPerSecond {
 /// Adds what is short. Answers whether anything was.
 fn grow(demand: f64, variants: &[Variant], counts: &mut [u32]) -> bool {
     let each = |index: usize| variants[index].capacity.map_or(0.0, |(estimate, _)| estimate.get());
-    let supply = |counts: &[u32]| counts.iter().enumerate().map(|(index, count)| f64::from(*count) * each(index)).sum::<f64>();
     let cost = |index: usize| variants[index].cost.get();
     let mut grown = false;
     loop {
-        let short = demand - supply(counts);
-        // Noise of the sum is no reason to buy a replica; `Replicas::ceil` takes the same share for noise.
-        if short <= 1e-9 * demand.max(1.0) {
+        let short = demand - present(variants, counts, each);
+        if is_noise(short, demand) {
             return grown;
         }
-        let open = (0..variants.len()).filter(|&index| each(index) > 0.0 && counts[index] < variants[index].limits.max().0);
+        // Where replicas do not come, more of them would not either.
+        let is_open = |index: usize| each(index) > 0.0 && counts[index] < variants[index].limits.max().0 && variants[index].absent.0 == 0;
+        let open = (0..variants.len()).filter(|&index| is_open(index));
         // What the variant alone would cost for the whole gap; where that is the same, the larger replica leaves fewer to start.
         let alone = |index: usize| f64::from(Replicas::ceil(short / each(index)).0) * cost(index);
         let cheapest = open.min_by(|&a, &b| alone(a).total_cmp(&alone(b)).then(each(b).total_cmp(&each(a))));
         let Some(index) = cheapest else {
-            // Every variant is at its maximum: ask for the rest all the same, so that the wish says what would be needed.
-            return ask_beyond(short, variants, counts) || grown;
+            // Every variant is at its maximum: ask for the rest all the same, so that the wish says what would be needed. What is awaited is asked
+            // for already.
+            let asked: f64 = counts.iter().enumerate().map(|(index, count)| f64::from(*count) * each(index)).sum();
+            return ask_beyond(demand - asked, demand, variants, counts) || grown;
         };
         // Whole steps at once where one does not do, so that a large gap takes no thousand turns.
         let room = variants[index].limits.max().0 - counts[index];
@@ -89,7 +95,21 @@ fn grow(demand: f64, variants: &[Variant], counts: &mut [u32]) -> bool {
     }
 }
 
-fn ask_beyond(short: f64, variants: &[Variant], counts: &mut [u32]) -> bool {
+/// What the replicas carry that are there or still believed to come.
+fn present(variants: &[Variant], counts: &[u32], each: impl Fn(usize) -> f64) -> f64 {
+    let there = |(index, count): (usize, &u32)| f64::from(count.saturating_sub(variants[index].absent.0)) * each(index);
+    counts.iter().enumerate().map(there).sum()
+}
+
+/// Noise of the sum is no reason to buy a replica; `Replicas::ceil` takes the same share for noise.
+fn is_noise(short: f64, demand: f64) -> bool {
+    short <= 1e-9 * demand.max(1.0)
+}
+
+fn ask_beyond(short: f64, demand: f64, variants: &[Variant], counts: &mut [u32]) -> bool {
+    if is_noise(short, demand) {
+        return false;
+    }
     let known = variants.iter().enumerate().filter_map(|(index, variant)| Some((index, variant.capacity?.0.get(), variant.cost.get())));
     let best = known.filter(|(_, each, _)| *each > 0.0).min_by(|a, b| (a.2 / a.1).total_cmp(&(b.2 / b.1)));
     let Some((index, each, _)) = best else { return false };
@@ -97,18 +117,23 @@ fn ask_beyond(short: f64, variants: &[Variant], counts: &mut [u32]) -> bool {
     true
 }
 
-/// Takes away what the rest can do without.
+/// Takes away what the rest can do without; of a variant first those that are not coming, which carry nothing.
 fn shrink(demand: f64, variants: &[Variant], counts: &mut [u32]) {
     let lower = |index: usize| variants[index].capacity.map_or(0.0, |(_, lower)| lower.get());
     let estimate = |index: usize| variants[index].capacity.map_or(0.0, |(estimate, _)| estimate.get());
     let dear = |index: usize| variants[index].cost.get() / estimate(index);
     let mut order: Vec<usize> = (0..variants.len()).filter(|&index| estimate(index) > 0.0).collect();
     order.sort_by(|&a, &b| dear(b).total_cmp(&dear(a)));
-    let mut supply: f64 = counts.iter().enumerate().map(|(index, count)| f64::from(*count) * lower(index)).sum();
+    let mut supply = present(variants, counts, lower);
     for index in order {
-        while counts[index] > variants[index].limits.min().0 && supply - lower(index) >= demand && lower(index) > 0.0 {
+        let there = counts[index].saturating_sub(variants[index].absent.0);
+        while counts[index] > variants[index].limits.min().0 && lower(index) > 0.0 {
+            let carried = if counts[index] > there { 0.0 } else { lower(index) };
+            if supply - carried < demand {
+                break;
+            }
             counts[index] -= 1;
-            supply -= lower(index);
+            supply -= carried;
         }
     }
 }
@@ -121,6 +146,7 @@ mod tests {
         Variant {
             pool: PoolId::from(name),
             standing: Replicas(standing),
+            absent: Replicas(0),
             limits: Limits::new(Replicas(0), Replicas(50)).unwrap(),
             cost: Positive::new(cost).unwrap(),
             capacity: capacity.map(|(estimate, lower)| (RequestsPerSecond(estimate), RequestsPerSecond(lower))),
@@ -195,6 +221,18 @@ mod tests {
         full.limits = Limits::new(Replicas(1), Replicas(2)).unwrap();
         assert_eq!(counts(45.0, &[full.clone(), variant("b", 9.0, Some((10.0, 9.0)), 0)]), [2, 3]);
         assert_eq!(counts(45.0, &[full]), [5]);
+    }
+
+    #[test]
+    fn replicas_that_do_not_come_carry_nothing_and_another_variant_steps_in() {
+        let mut cheap = variant("cheap", 1.0, Some((10.0, 9.0)), 5);
+        assert_eq!(counts(50.0, &[cheap.clone(), variant("dear", 9.0, Some((10.0, 9.0)), 1)]), [5, 1], "while they are believed");
+        cheap.absent = Replicas(2);
+        assert_eq!(counts(50.0, &[cheap.clone(), variant("dear", 9.0, Some((10.0, 9.0)), 1)]), [5, 2]);
+        assert_eq!(counts(50.0, &[cheap.clone()]), [5], "alone it has asked for enough");
+        assert_eq!(counts(65.0, &[cheap.clone()]), [7], "a need beyond that is shown");
+        assert_eq!(counts(24.0, &[cheap.clone()]), [3], "and what is not needed is not asked for any more");
+        assert_eq!(counts(24.0, &[cheap, variant("dear", 9.0, Some((10.0, 9.0)), 2)]), [3, 0]);
     }
 
     #[test]

@@ -41,6 +41,7 @@ async fn limits_bind_at_once_and_a_bad_file_changes_nothing_but_the_gauge() {
     let log = exporter.process.log();
     let line = log.lines().find(|line| line.contains("configuration reloaded")).unwrap();
     assert!(line.contains("before=") && line.contains("config=") && line.contains("version="), "{line}");
+    assert!(line.contains("model m in default: pool m-decode limits 5 to 8; model m in default: pool m-prefill limits 5 to 8"), "{line}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
