@@ -116,7 +116,8 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn text_of(path: &Path) -> std::io::Result<String> {
+/// The text of a file of moderate size.
+pub(super) fn text_of(path: &Path) -> std::io::Result<String> {
     // A pipe or a device would block or never end.
     if !std::fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("expected a file, got something else"));
