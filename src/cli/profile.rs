@@ -111,7 +111,7 @@ fn look(file: &Path) -> Result<ExitCode, Failure> {
 fn show(envelope: &Envelope) -> anyhow::Result<()> {
     let mut output = std::io::stdout();
     output.write_all(report::profile::text(envelope).as_bytes()).and_then(|()| output.flush()).context("write the table")?;
-    doubts::of(envelope).iter().for_each(|doubt| complain(&format!("warning: {doubt}")));
+    doubts::of(envelope).iter().chain(&doubts::too_much(envelope)).for_each(|doubt| complain(&format!("warning: {doubt}")));
     Ok(())
 }
 

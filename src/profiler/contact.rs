@@ -88,15 +88,15 @@ impl Manner {
         server.ask(self.endpoint.path(), &body, 2 * tokens as usize + 16).await
     }
 
-    /// Finds a way that this server takes.
-    pub async fn find(server: &Server, model: &str, wanted: Option<Endpoint>) -> Result<Self, RequestError> {
+    /// Finds a way that this server takes, with its answer to the trial.
+    pub async fn find(server: &Server, model: &str, wanted: Option<Endpoint>) -> Result<(Self, Answer), RequestError> {
         let endpoints = wanted.map_or(vec![Endpoint::Completions, Endpoint::Chat], |endpoint| vec![endpoint]);
         let mut first_failure = None;
         for endpoint in endpoints {
             for length in [Length::Both, Length::IgnoreEos, Length::Free] {
                 let manner = Self { endpoint, length };
                 match manner.ask(server, model, " Name a colour and a city.".to_owned(), TRIAL).await {
-                    Ok(_) => return Ok(manner),
+                    Ok(answer) => return Ok((manner, answer)),
                     Err(error @ RequestError::Status { status: 404 | 405 | 501, .. }) => {
                         first_failure.get_or_insert(error);
                         break;

@@ -61,15 +61,13 @@ pub fn profile(record: &Record) -> Option<Measured> {
 /// Why points are missing, one line for each point that could not be measured, and one for what went with them.
 pub fn unclaimed(record: &Record, rows: &[usize], columns: &[usize]) -> Vec<String> {
     let settings = &record.settings;
-    let mut lines: Vec<String> = record
-        .cells
-        .iter()
-        .filter_map(|cell| cell.not_measured.as_deref().map(|reason| format!("{}: {reason}", place(cell))))
-        .collect();
+    let mut lines: Vec<String> =
+        record.cells.iter().filter_map(|cell| cell.not_measured.as_deref().map(|reason| format!("{}: {reason}", place(cell)))).collect();
     let gone_rows = (0..settings.context_length.len()).filter(|row| !rows.contains(row));
     lines.extend(gone_rows.map(|row| format!("context {} is left out: the surface must have no hole", settings.context_length[row])));
     let gone_columns = (0..settings.kv_usage.len()).filter(|column| !columns.contains(column));
-    lines.extend(gone_columns.map(|column| format!("KV {} is left out: the surface must have no hole", percent(settings.kv_usage[column]))));
+    lines
+        .extend(gone_columns.map(|column| format!("KV {} is left out: the surface must have no hole", percent(settings.kv_usage[column]))));
     lines
 }
 
@@ -273,7 +271,9 @@ mod tests {
         assert_eq!(profile.decode.context_length, [1000.0, 2000.0]);
         assert_eq!(profile.prefill.isl, [512.0]);
         let told = left_out.join("\n");
-        for words in ["prompts of 1024 tokens: the server refuses", "context 1000, KV 90 %: the server runs at most 12", "KV 90 % is left out"] {
+        for words in
+            ["prompts of 1024 tokens: the server refuses", "context 1000, KV 90 %: the server runs at most 12", "KV 90 % is left out"]
+        {
             assert!(told.contains(words), "{told}");
         }
         for cell in &mut record.cells {

@@ -90,7 +90,7 @@ impl Probe {
                 Err(ProfileError::Request(error)) => {
                     // A server that still answers a single prompt has refused the batch and is not gone.
                     let Some(pause) = pauses.next() else {
-                        self.exact_prompt(cell.context_length).await.map_err(|_| ProfileError::Request(error.clone()))?;
+                        self.exact_prompt(cell.context).await.map_err(|_| ProfileError::Request(error.clone()))?;
                         return Ok(Err(format!("of {} streams at once one fails each time: {error}", cell.streams)));
                     };
                     self.pause(error, Some(pause)).await?;
@@ -99,7 +99,7 @@ impl Probe {
                 Err(error) => return Err(error),
             };
             let seen = look(&streams);
-            learn(pace, cell, answer, &seen);
+            pace.learn_batch(cell, answer, &seen);
             if self.ended_early(&streams, answer) {
                 return Err(ProfileError::EndedEarly { wanted: answer });
             }
@@ -159,16 +159,5 @@ impl Probe {
         tracing::debug!("{error}; trying again");
         tokio::time::sleep(*pause).await;
         Ok(())
-    }
-}
-
-/// Batches tell how fast streams start and how fast they go on.
-fn learn(pace: &mut Pace, cell: &Cell, answer: u32, seen: &super::window::Seen) {
-    if seen.pace.is_positive() {
-        pace.per_token = seen.pace;
-    }
-    if cell.streams > 1 && seen.reached >= cell.streams {
-        let prompts = f64::from(cell.streams - 1) * f64::from(cell.prompt(answer));
-        pace.per_prompt_token = Seconds(seen.ramp.get() / prompts);
     }
 }

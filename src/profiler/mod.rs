@@ -119,7 +119,10 @@ pub async fn run(settings: Settings, store: &Store, progress: &Progress) -> Resu
     key.max_kv_tokens = capacity(settings.max_kv_tokens, &metrics, progress)?;
     let mut record = begin(earlier, key, identity, store, progress)?;
     warn_of_rounding(&record, progress);
-    let manner = Manner::find(&server, &model, record.settings.endpoint).await.map_err(|error| unknown(&model, error))?;
+    let (manner, trial) = Manner::find(&server, &model, record.settings.endpoint).await.map_err(|error| unknown(&model, error))?;
+    if let ([first, .., last], 0) = (trial.pieces.as_slice(), record.progress().0) {
+        record.pace.per_token = Seconds((*last - *first).as_secs_f64() / (trial.pieces.len() - 1) as f64);
+    }
     if !manner.holds_length() {
         progress.say("warning: the server does not know ignore_eos; answers may end when the model likes");
     }
@@ -157,7 +160,9 @@ async fn meet(server: &Server, model: &str, progress: &Progress) -> Result<(Iden
         progress.say(&format!("warning: {running} requests of others are running on this server; what is measured holds beside them only"));
     }
     for (role, workers) in metrics.workers.iter().filter(|(_, workers)| workers.0 > 1) {
-        progress.say(&format!("warning: there are {workers} {role} replicas behind this address; a profile is of one prefill and one decode replica"));
+        progress.say(&format!(
+            "warning: there are {workers} {role} replicas behind this address; a profile is of one prefill and one decode replica"
+        ));
     }
     let engine_version = contact::version(server).await;
     Ok((Identity { engine: metrics.engine.map(str::to_owned), engine_version, owned_by }, metrics))
@@ -177,7 +182,8 @@ fn capacity(told: Option<u32>, metrics: &Metrics, progress: &Progress) -> Result
     if let Some(told) = told {
         return Ok(told);
     }
-    let expected = "expected --max-kv-tokens: the server's /metrics does not say how many tokens its KV cache holds (GPU blocks times block size)";
+    let expected =
+        "expected --max-kv-tokens: the server's /metrics does not say how many tokens its KV cache holds (GPU blocks times block size)";
     // `as` saturates; no cache holds 2^32 tokens.
     let found = metrics.max_kv_tokens.ok_or_else(|| ProfileError::Usage(expected.to_owned()))? as u32;
     progress.say(&format!("KV cache: {found} tokens, as the server's /metrics says"));
@@ -204,10 +210,11 @@ fn begin(earlier: Option<Record>, key: Key, identity: Identity, store: &Store, p
 fn warn_of_rounding(record: &Record, progress: &Progress) {
     let most = record.settings.max_kv_tokens;
     let missed = record.cells.iter().filter(|cell| (cell.at.rounding(most) - 1.0).abs() > ROUNDING);
-    let places: Vec<String> = missed.map(|cell| format!("{} ({} streams)", document::place(cell), cell.at.streams)).collect();
+    let places: Vec<String> =
+        missed.map(|cell| format!("{} ({:.2})", document::place(cell), cell.at.kv_usage * cell.at.rounding(most))).collect();
     if !places.is_empty() {
         progress.say(&format!(
-            "warning: whole numbers of streams miss the occupancy by more than 25 % at {}; a cache of {most} tokens is small for these axes",
+            "warning: the smallest batches hold more than the occupancy at {}; a cache of {most} tokens is small for these axes",
             places.join("; ")
         ));
     }
@@ -225,11 +232,9 @@ async fn prompt_curve(probe: &mut Probe, record: &mut Record, store: &Store, pro
             match probe.prompt(tokens).await? {
                 Err(reason) => record.prompts[at].not_measured = Some(reason),
                 Ok(_) if !is_warm => is_warm = true,
-                Ok(trial) => {
-                    record.prompts[at].trials.push(trial);
-                    record.pace.per_prompt_token = Seconds(trial.ttft.get() / f64::from(tokens));
-                }
+                Ok(trial) => record.prompts[at].trials.push(trial),
             }
+            record.pace.learn_prompts(&record.prompt_times());
             store.save(record)?;
         }
     }
@@ -252,7 +257,8 @@ async fn surface(probe: &mut Probe, record: &mut Record, store: &Store, progress
             let window = cell.window(record.settings.decode_osl, most);
             // What was long enough once is long enough again.
             let answer = trials.last().map_or_else(|| cell.first_answer(window, &record.pace), |trial| trial.answer);
-            show(record, progress, format!("{}, {} streams, {number} of {repeats}", document::place(&record.cells[at]), cell.streams));
+            let streams = if cell.streams == 1 { "1 stream".to_owned() } else { format!("{} streams", cell.streams) };
+            show(record, progress, format!("{}, {streams}, {number} of {repeats}", document::place(&record.cells[at])));
             match probe.cell(&cell, window, answer, &mut record.pace).await? {
                 Ok(trial) => record.cells[at].trials.push(trial),
                 Err(reason) => {
@@ -268,7 +274,7 @@ async fn surface(probe: &mut Probe, record: &mut Record, store: &Store, progress
 
 /// Two occupancies may come to the same whole number of streams.
 fn is_same_batch(one: &Cell, other: &Cell) -> bool {
-    (one.context_length, one.streams) == (other.context_length, other.streams)
+    (one.context_length, one.streams, one.context) == (other.context_length, other.streams, other.context)
 }
 
 fn show(record: &Record, progress: &Progress, what: String) {
@@ -287,4 +293,3 @@ fn nonce() -> u64 {
     hasher.write_u128(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos());
     hasher.finish()
 }
-

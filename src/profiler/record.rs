@@ -186,13 +186,25 @@ impl Record {
         // A length that has no trial yet is warmed up as well.
         let prompts = self.prompts.iter().filter(|point| !point.is_settled(prefill_repeats)).map(|point| {
             let warm_up = if point.trials.is_empty() { 1.0 } else { 0.0 };
-            (left(point.trials.len(), prefill_repeats) + warm_up) * self.pace.prompt(Tokens(f64::from(point.at))).get()
+            (left(point.trials.len(), prefill_repeats) + warm_up) * self.pace.prompt(point.at).get()
         });
         let cells = self.cells.iter().filter(|cell| !cell.is_settled(decode_repeats)).map(|cell| {
             let window = cell.at.window(decode_osl, max_kv_tokens);
-            left(cell.trials.len(), decode_repeats) * self.pace.batch(&cell.at, window).get()
+            let pace = Pace { per_token: self.spacing_near(cell.at.kv_usage).unwrap_or(self.pace.per_token), ..self.pace };
+            left(cell.trials.len(), decode_repeats) * pace.batch(&cell.at, window).get()
         });
         Seconds(prompts.chain(cells).sum())
+    }
+
+    /// The spacing at the measured occupancy that is nearest.
+    fn spacing_near(&self, kv_usage: f64) -> Option<Seconds> {
+        let measured = self.cells.iter().filter_map(|cell| Some(((cell.at.kv_usage - kv_usage).abs(), cell.trials.last()?.itl)));
+        measured.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, itl)| itl)
+    }
+
+    /// The prompts that were measured, by their lengths.
+    pub fn prompt_times(&self) -> Vec<(u32, Seconds)> {
+        self.prompts.iter().filter_map(|point| Some((point.at, point.trials.last()?.ttft))).collect()
     }
 
     /// The smallest batch that turned out to be more than the server runs at once.

@@ -131,7 +131,14 @@ fn most_at_once(streams: &[Stream]) -> usize {
     let mut edges: Vec<(f64, isize)> = running.flat_map(|stream| [(stream.first(), 1), (stream.last(), -1)]).collect();
     edges.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut now = 0;
-    edges.iter().map(|(_, change)| { now += change; now }).max().map_or(0, isize::unsigned_abs)
+    edges
+        .iter()
+        .map(|(_, change)| {
+            now += change;
+            now
+        })
+        .max()
+        .map_or(0, isize::unsigned_abs)
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

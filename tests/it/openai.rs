@@ -1,10 +1,8 @@
 //! What does a server that speaks OpenAI's completions look like to a client? A fake one on loopback whose speed and faults are told it.
 //!
 //! A word is a token, and every prompt costs three more, as a template would. A prompt of n tokens takes `prefill` + n * `per_token`; prompts are
-//! prefilled one after another. A decode step takes `step` + `per_stream` for each stream that decodes. Beginnings of prompts are remembered:
-//! a prompt that begins like an earlier one would hit a prefix cache.
+//! prefilled one after another. A decode step takes `step` + `per_stream` for each stream that decodes.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,8 +19,6 @@ use tokio::time::sleep;
 pub const OVERHEAD: usize = 3;
 /// The only model.
 pub const MODEL: &str = "tiny/model";
-/// Words that a cache block holds.
-const BLOCK: usize = 8;
 
 /// How the server behaves. What is not said is as it should be.
 #[derive(Clone, Debug)]
@@ -107,8 +103,6 @@ struct Shared {
     decoding: AtomicUsize,
     most_decoding: AtomicUsize,
     completions: AtomicUsize,
-    beginnings: Mutex<BTreeSet<String>>,
-    repeated: AtomicUsize,
     is_dead: AtomicBool,
     bodies: Mutex<Vec<Value>>,
 }
@@ -124,8 +118,6 @@ impl OpenAi {
             decoding: AtomicUsize::new(0),
             most_decoding: AtomicUsize::new(0),
             completions: AtomicUsize::new(0),
-            beginnings: Mutex::default(),
-            repeated: AtomicUsize::new(0),
             is_dead: AtomicBool::new(false),
             bodies: Mutex::default(),
         });
@@ -149,11 +141,6 @@ impl OpenAi {
     /// Most streams that decoded at once.
     pub fn most_decoding(&self) -> usize {
         self.shared.most_decoding.load(Ordering::SeqCst)
-    }
-
-    /// Prompts of more than a block that began like an earlier one.
-    pub fn repeated(&self) -> usize {
-        self.shared.repeated.load(Ordering::SeqCst)
     }
 
     /// What was asked so far.
@@ -252,10 +239,6 @@ async fn completion(stream: &mut TcpStream, body: &Value, manners: &Manners, sha
     let prompt_tokens = words.len() + OVERHEAD;
     if prompt_tokens > manners.longest {
         return whole(stream, 400, r#"{"error":{"message":"the prompt exceeds the context length"}}"#).await;
-    }
-    // Calibration asks for one token of short prompts; what is timed is longer.
-    if words.len() > 2 * BLOCK && !shared.beginnings.lock().unwrap().insert(words[..BLOCK].join(" ")) {
-        shared.repeated.fetch_add(1, Ordering::SeqCst);
     }
     let wanted = body.get("max_tokens").and_then(Value::as_u64).unwrap_or(1) as usize;
     let _place = shared.places.acquire().await.unwrap();

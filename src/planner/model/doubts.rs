@@ -7,7 +7,8 @@
 //! | ITL falls while the cache fills, or while contexts grow | the batch did not run at once, or noise |
 //! | more tokens than the streams of a cell can generate at its ITL | a client that sent fewer requests at once than it counted |
 //!
-//! Falls of less than a tenth are noise and not told. The seed's example has none of these.
+//! Falls of less than a tenth are noise and not told. The last doubt is not raised where a configuration is loaded: profiles that were filled
+//! in by hand have it often, the example of the seed among them (750 tokens/s of 6.4 streams with 13 ms between tokens, which give 492).
 
 use super::envelope::{Envelope, ProfileDocument};
 
@@ -16,13 +17,12 @@ const MOST_APART: f64 = 1.25;
 /// Share by which a latency may fall where it should rise.
 const NOISE: f64 = 0.1;
 
-/// All of them, in words.
+/// What is doubtful about the curve's and the surface's shape, in words.
 pub fn of(envelope: &Envelope) -> Vec<String> {
     let document = envelope.document();
     let mut found: Vec<String> = unlike_throughput(envelope).into_iter().collect();
     found.extend(falling_prompts(document));
     found.extend(falling_spacing(document));
-    found.extend(too_much(envelope));
     found
 }
 
@@ -84,7 +84,7 @@ fn falling_spacing(document: &ProfileDocument) -> Vec<String> {
 }
 
 /// That a cell claims more than its streams can generate: u * K / c of them, one token each in an ITL.
-fn too_much(envelope: &Envelope) -> Option<String> {
+pub fn too_much(envelope: &Envelope) -> Option<String> {
     let decode = &envelope.document().decode;
     let gpus = f64::from(envelope.decode_gpus().get());
     let cells = decode.context_length.iter().enumerate().flat_map(|(row, context)| {
@@ -131,7 +131,8 @@ mod tests {
     fn doubts(change: impl FnOnce(&mut ProfileDocument)) -> Vec<String> {
         let mut document = plausible();
         change(&mut document);
-        of(&Envelope::new(document).unwrap())
+        let envelope = Envelope::new(document).unwrap();
+        of(&envelope).into_iter().chain(too_much(&envelope)).collect()
     }
 
     #[test]
