@@ -6,12 +6,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::backtest::page::Page;
+use super::load::text_of;
 use super::{Failure, complain};
-use crate::config::{self, profile::parse};
+use crate::config::profile::parse;
+use crate::config::{self, Problem};
 use crate::planner::model::doubts;
-use crate::planner::model::envelope::Envelope;
 use crate::profiler::contact::Endpoint;
 use crate::profiler::document::Measured;
 use crate::profiler::progress::Progress;
@@ -31,8 +34,11 @@ const SHORTEST_PROMPT: u32 = 32;
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProfileArgs {
     /// Look at a profile instead of measuring one: prints every problem, or its table and what is doubtful
-    #[arg(long, value_name = "FILE", exclusive = true)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "max_kv_tokens", "api_key_file", "restart"])]
     pub check: Option<PathBuf>,
+    /// Write a page with plots there, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Address of the server or front end, with or without /v1
     #[arg(long, default_value = "http://127.0.0.1:8000")]
     pub url: String,
@@ -94,47 +100,60 @@ pub enum EndpointFlag {
 
 /// Measures, or looks.
 pub fn profile(args: ProfileArgs) -> Result<ExitCode, Failure> {
-    match &args.check {
-        Some(file) => look(file),
-        None => measure(args),
+    let profile = args.check.clone().unwrap_or_else(|| args.output.clone());
+    // Found out before an hour of measuring depends on it.
+    let page = args.html.as_ref().map(|file| Page::of(file, std::slice::from_ref(&profile))).transpose()?;
+    if args.check.is_some() {
+        show(&profile, page.as_ref())?;
+        return Ok(ExitCode::SUCCESS);
     }
-}
-
-fn look(file: &Path) -> Result<ExitCode, Failure> {
-    let text = super::load::text_of(file).map_err(|error| vec![config::Problem::of_file(file, format!("cannot be read: {error}"))])?;
-    let envelope = parse(file, &text)?;
-    show(&envelope)?;
+    let measured = measure(args)?;
+    show(&profile, page.as_ref())?;
+    measured.left_out.iter().for_each(|line| complain(&format!("not claimed: {line}")));
+    complain(&format!("written to {}", profile.display()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The table on standard output, what is doubtful on standard error.
-fn show(envelope: &Envelope) -> anyhow::Result<()> {
+/// The table on standard output, what is doubtful on standard error, and plots on the page.
+fn show(file: &Path, page: Option<&Page>) -> Result<(), Failure> {
+    let text = text_of(file).map_err(|error| vec![Problem::of_file(file, format!("cannot be read: {error}"))])?;
+    let envelope = parse(file, &text)?;
+    let doubts: Vec<String> = doubts::of(&envelope).into_iter().chain(doubts::too_much(&envelope)).collect();
     let mut output = std::io::stdout();
-    output.write_all(report::profile::text(envelope).as_bytes()).and_then(|()| output.flush()).context("write the table")?;
-    doubts::of(envelope).iter().chain(&doubts::too_much(envelope)).for_each(|doubt| complain(&format!("warning: {doubt}")));
+    let table = report::profile::text(&envelope);
+    output.write_all(table.as_bytes()).and_then(|()| output.flush()).context("write the table")?;
+    doubts.iter().for_each(|doubt| complain(&format!("warning: {doubt}")));
+    if let Some(page) = page {
+        page.write(&report::profile::html(&envelope, &about(file, &text), &doubts))?;
+    }
     Ok(())
 }
 
-fn measure(args: ProfileArgs) -> Result<ExitCode, Failure> {
+/// What a profile says about itself, in single values.
+fn about(file: &Path, text: &str) -> Vec<(String, String)> {
+    let document: Value = serde_json::from_str(text).unwrap_or_default();
+    let provenance = document.get("provenance").and_then(Value::as_object);
+    let facts = provenance.into_iter().flatten().filter_map(|(name, value)| {
+        let value = value.as_str().map(str::to_owned).or(value.as_u64().map(|number| number.to_string()))?;
+        Some((name.replace('_', " "), value))
+    });
+    std::iter::once(("file".to_owned(), file.display().to_string())).chain(facts).collect()
+}
+
+fn measure(args: ProfileArgs) -> Result<Measured, Failure> {
     let settings = settings(args)?;
     let store = Store::new(&settings.output).map_err(failure)?;
     let progress = Progress::default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("start the runtime")?;
-    let output = settings.output.clone();
     let result = runtime.block_on(until_stopped(settings, &store, &progress));
     runtime.shutdown_background();
     progress.end();
-    let measured = match result {
-        Ok(Some(measured)) => measured,
-        Ok(None) => return Err(Failure::Other(anyhow::anyhow!("interrupted; {}", kept(&store)))),
-        Err(error @ ProfileError::Usage(_)) => return Err(failure(error)),
-        Err(error) => return Err(Failure::Other(anyhow::anyhow!("{error}; {}", kept(&store)))),
-    };
-    let envelope = Envelope::new(measured.profile).map_err(|problems| anyhow::anyhow!("the profile is not usable: {problems:?}"))?;
-    show(&envelope)?;
-    measured.left_out.iter().for_each(|line| complain(&format!("not claimed: {line}")));
-    complain(&format!("written to {}", output.display()));
-    Ok(ExitCode::SUCCESS)
+    match result {
+        Ok(Some(measured)) => Ok(measured),
+        Ok(None) => Err(Failure::Other(anyhow::anyhow!("interrupted; {}", kept(&store)))),
+        Err(error @ ProfileError::Usage(_)) => Err(failure(error)),
+        Err(error) => Err(Failure::Other(anyhow::anyhow!("{error}; {}", kept(&store)))),
+    }
 }
 
 /// `None` when a signal ended it. What was measured until then is on the disk.
@@ -188,7 +207,7 @@ fn settings(args: ProfileArgs) -> Result<Settings, Failure> {
     let api_key = match &args.api_key_file {
         None => None,
         Some(file) => {
-            let text = super::load::text_of(file);
+            let text = text_of(file);
             let text = text.map_err(|error| Failure::Usage(format!("--api-key-file {}: {error}", file.display())))?;
             Some(text.trim().to_owned())
         }
