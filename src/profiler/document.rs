@@ -39,16 +39,17 @@ pub fn profile(record: &Record) -> Option<Measured> {
     let measured = |row: usize, column: usize| cell(row, column).is_some_and(|cell| !cell.measured().is_empty());
     let (rows, columns) = rectangle(settings.context_length.len(), width, measured);
     left_out.extend(unclaimed(record, &rows, &columns));
-    let grid = |value: &dyn Fn(&BatchTrial) -> f64, digits: i32| -> Vec<Vec<f64>> {
-        let read = |row: usize, column: usize| cell(row, column).and_then(|cell| cell.median(value)).map(|value| round(value, digits));
+    let grid = |value: &dyn Fn(&Cell, &BatchTrial) -> f64, digits: i32| -> Vec<Vec<f64>> {
+        let median = |cell: &Point<Cell, BatchTrial>| cell.median(|trial| value(&cell.at, trial));
+        let read = |row: usize, column: usize| cell(row, column).and_then(median).map(|value| round(value, digits));
         rows.iter().map(|&row| columns.iter().filter_map(|&column| read(row, column)).collect()).collect()
     };
     let gpus = f64::from(settings.decode_engine_num_gpu);
     let decode = DecodeProfile {
         kv_usage: columns.iter().map(|&column| settings.kv_usage[column]).collect(),
         context_length: rows.iter().map(|&row| f64::from(settings.context_length[row])).collect(),
-        itl_ms: grid(&|trial| 1000.0 * trial.itl.get(), 4),
-        thpt_per_gpu: grid(&|trial| trial.throughput.get() / gpus, 2),
+        itl_ms: grid(&|_, trial| 1000.0 * trial.itl.get(), 4),
+        thpt_per_gpu: grid(&|cell, trial| cell.claimed(settings.max_kv_tokens) * trial.throughput.get() / gpus, 2),
         max_kv_tokens: f64::from(settings.max_kv_tokens),
     };
     if prefill.isl.is_empty() || rows.is_empty() || columns.is_empty() {

@@ -52,7 +52,7 @@ impl Probe {
         loop {
             match self.exact_prompt(tokens).await {
                 Ok(trial) => return Ok(Ok(trial)),
-                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(format!("the server refuses: {error}"))),
+                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(error.to_string())),
                 Err(ProfileError::Request(error)) => self.pause(error, pauses.next()).await?,
                 Err(error) => return Err(error),
             }
@@ -86,7 +86,7 @@ impl Probe {
         loop {
             let streams = match self.batch(cell, answer).await {
                 Ok(streams) => streams,
-                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(format!("the server refuses: {error}"))),
+                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(error.to_string())),
                 Err(ProfileError::Request(error)) => {
                     // A server that still answers a single prompt has refused the batch and is not gone.
                     let Some(pause) = pauses.next() else {

@@ -68,6 +68,13 @@ impl Cell {
         f64::from(self.streams) * f64::from(self.context) / f64::from(max_kv_tokens) / self.kv_usage
     }
 
+    /// Share of the batch's throughput that the cell may claim. Where contexts gave way to be shorter, fewer streams of the full context fit; where they
+    /// are longer, more would fit, and were not seen.
+    pub fn claimed(&self, max_kv_tokens: u32) -> f64 {
+        let fit = self.kv_usage * f64::from(max_kv_tokens) / f64::from(self.context_length);
+        (fit / f64::from(self.streams)).min(1.0)
+    }
+
     /// Tokens of the window.
     pub fn window(&self, wanted: u32, max_kv_tokens: u32) -> u32 {
         let room = 2.0 * (f64::from(max_kv_tokens) / f64::from(self.streams) - f64::from(self.context)) * 0.9;
@@ -256,6 +263,9 @@ mod tests {
             assert!(off < 0.01 || cell.streams == 1, "{cell:?}");
             assert!((f64::from(cell.context) / f64::from(cell.context_length) - 1.0).abs() <= GIVE + 0.001, "{cell:?}");
         }
+        // 2.4 streams of 2048 tokens are two longer ones; 1.6 of 1024 are two shorter ones, of whose tokens 1.6 streams generate a part.
+        let claimed = |context: u32, share: f64| cells(&[context], &[share], 16_384)[0].claimed(16_384);
+        assert!((claimed(2048, 0.3) - 1.0).abs() < 1e-9 && (claimed(1024, 0.1) - 0.8).abs() < 1e-9);
         // 0.4 streams of 4096 tokens: one of 3072 is nearly twice the occupancy.
         assert!((cells(&[4096], &[0.1], 16_384)[0].rounding(16_384) - 1.875).abs() < 1e-9);
     }

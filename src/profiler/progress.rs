@@ -77,7 +77,7 @@ fn write(text: &str) {
 }
 
 fn line(step: &Step, elapsed: Duration) -> String {
-    let filled = if step.all == 0 { BAR } else { (BAR * step.done / step.all).min(BAR) };
+    let filled = (BAR * step.done).checked_div(step.all).map_or(BAR, |filled| filled.min(BAR));
     let bar = "█".repeat(filled) + &"░".repeat(BAR - filled);
     let text = format!("{bar} {:>3}/{}  {}  {}", step.done, step.all, step.what, remaining(step.left.saturating_sub(elapsed)));
     text.chars().take(LINE).collect()

@@ -38,7 +38,7 @@ pub enum RequestError {
     #[error("no complete answer within {}", humantime::format_duration(*.0))]
     Timeout(Duration),
     /// An answer other than 200.
-    #[error("status {status}: {words}")]
+    #[error("the server answered with status {status}: {words}")]
     Status {
         /// The status.
         status: u16,

@@ -286,7 +286,7 @@ async fn a_strict_chat_server_with_a_key_and_a_metrics_page_is_measured() {
     let told = tokio::task::spawn_blocking(move || Told::of(&command.output().unwrap())).await.unwrap();
     assert_eq!(told.code, Some(0), "{}", told.words);
     assert!(told.words.contains("KV cache: 2000 tokens, as the server's /metrics says"), "{}", told.words);
-    assert!(told.words.contains("not claimed: prompts of 600 tokens: the server refuses: status 400"), "{}", told.words);
+    assert!(told.words.contains("not claimed: prompts of 600 tokens: the server answered with status 400"), "{}", told.words);
     let document = bench.document();
     assert_eq!(document["provenance"]["endpoint"], "/v1/chat/completions");
     assert_eq!(document["provenance"]["engine"], "vllm");
