@@ -22,8 +22,27 @@ const TOLERANCE: f64 = 0.01;
 /// Pauses before a trial that failed is tried again.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
 
-/// What came of a cell, or of a point: trials, or why there are none.
-pub type Outcome<T> = Result<T, String>;
+/// What came of a trial, or why there can be none.
+pub type Outcome<T> = Result<T, Hopeless>;
+
+/// Why a point or a cell cannot be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hopeless {
+    /// In words.
+    pub words: String,
+    /// Whether it is the number of streams, so that more of them are hopeless as well.
+    pub too_many: bool,
+}
+
+impl Hopeless {
+    fn refused(error: &RequestError) -> Self {
+        Self { words: error.to_string(), too_many: false }
+    }
+
+    fn too_many(words: String) -> Self {
+        Self { words, too_many: true }
+    }
+}
 
 /// Measures one model of one server.
 #[derive(Debug)]
@@ -52,7 +71,7 @@ impl Probe {
         loop {
             match self.exact_prompt(tokens).await {
                 Ok(trial) => return Ok(Ok(trial)),
-                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(error.to_string())),
+                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(Hopeless::refused(&error))),
                 Err(ProfileError::Request(error)) => self.pause(error, pauses.next()).await?,
                 Err(error) => return Err(error),
             }
@@ -86,12 +105,13 @@ impl Probe {
         loop {
             let streams = match self.batch(cell, answer).await {
                 Ok(streams) => streams,
-                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(error.to_string())),
+                Err(ProfileError::Request(error)) if error.is_refusal() => return Ok(Err(Hopeless::refused(&error))),
                 Err(ProfileError::Request(error)) => {
                     // A server that still answers a single prompt has refused the batch and is not gone.
                     let Some(pause) = pauses.next() else {
                         self.exact_prompt(cell.context).await.map_err(|_| ProfileError::Request(error.clone()))?;
-                        return Ok(Err(format!("of {} streams at once one fails each time: {error}", cell.streams)));
+                        let words = format!("of {} streams at once one fails each time: {error}", cell.streams);
+                        return Ok(Err(Hopeless::too_many(words)));
                     };
                     self.pause(error, Some(pause)).await?;
                     continue;
@@ -106,10 +126,10 @@ impl Probe {
             attempts.push(Attempt { answer, seen });
             answer = match next(cell, window, &attempts) {
                 Next::Again(longer) => longer,
-                Next::Never(reason) => return Ok(Err(reason)),
+                Next::Never(words) => return Ok(Err(Hopeless::too_many(words))),
                 Next::Enough => match BatchTrial::new(answer, &seen) {
                     Some(trial) => return Ok(Ok(trial)),
-                    None => return Ok(Err("no window in which all streams ran".to_owned())),
+                    None => return Ok(Err(Hopeless::too_many("there was no window in which all streams ran".to_owned()))),
                 },
             };
         }

@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use self::contact::{Identity, Manner, Metrics};
 use self::document::Measured;
-use self::measure::Probe;
+use self::measure::{Hopeless, Probe};
 use self::plan::Cell;
 use self::progress::Progress;
 use self::prompt::Unusable;
@@ -119,7 +119,7 @@ pub async fn run(settings: Settings, store: &Store, progress: &Progress) -> Resu
     key.max_kv_tokens = capacity(settings.max_kv_tokens, &metrics, progress)?;
     let mut record = begin(earlier, key, identity, store, progress)?;
     warn_of_rounding(&record, progress);
-    let (manner, trial) = Manner::find(&server, &model, record.settings.endpoint).await.map_err(|error| unknown(&model, error))?;
+    let (manner, trial) = Manner::find(&server, &model, record.settings.endpoint).await?;
     if let ([first, .., last], 0) = (trial.pieces.as_slice(), record.progress().0) {
         record.pace.per_token = Seconds((*last - *first).as_secs_f64() / (trial.pieces.len() - 1) as f64);
     }
@@ -168,16 +168,6 @@ async fn meet(server: &Server, model: &str, progress: &Progress) -> Result<(Iden
     Ok((Identity { engine: metrics.engine.map(str::to_owned), engine_version, owned_by }, metrics))
 }
 
-/// A server without a list of models tells a wrong one by its refusal.
-fn unknown(model: &str, error: RequestError) -> ProfileError {
-    match error {
-        RequestError::Status { status: 404, words } => {
-            ProfileError::Model { model: model.to_owned(), known: format!("no such model or no completions (status 404: {words})") }
-        }
-        error => error.into(),
-    }
-}
-
 fn capacity(told: Option<u32>, metrics: &Metrics, progress: &Progress) -> Result<u32, ProfileError> {
     if let Some(told) = told {
         return Ok(told);
@@ -192,7 +182,8 @@ fn capacity(told: Option<u32>, metrics: &Metrics, progress: &Progress) -> Result
 
 /// The record to go on with.
 fn begin(earlier: Option<Record>, key: Key, identity: Identity, store: &Store, progress: &Progress) -> Result<Record, ProfileError> {
-    let Some(record) = earlier else { return Ok(Record::new(key, identity, now())) };
+    // What measured nothing binds nobody to its settings.
+    let Some(record) = earlier.filter(|record| record.progress().0 > 0) else { return Ok(Record::new(key, identity, now())) };
     let differs = record.unlike(&key, &identity);
     if !differs.is_empty() {
         let file = store.partial().display();
@@ -230,7 +221,7 @@ async fn prompt_curve(probe: &mut Probe, record: &mut Record, store: &Store, pro
             let trial = if is_warm { format!("{number} of {repeats}") } else { "warm-up".to_owned() };
             show(record, progress, format!("prompt of {tokens} tokens, {trial}"));
             match probe.prompt(tokens).await? {
-                Err(reason) => record.prompts[at].not_measured = Some(reason),
+                Err(hopeless) => record.prompts[at].not_measured = Some(hopeless.words),
                 Ok(_) if !is_warm => is_warm = true,
                 Ok(trial) => record.prompts[at].trials.push(trial),
             }
@@ -248,7 +239,7 @@ async fn surface(probe: &mut Probe, record: &mut Record, store: &Store, progress
         if let Some(same) = record.cells[..at].iter().find(|other| is_same_batch(&other.at, &cell)) {
             (record.cells[at].trials, record.cells[at].not_measured) = (same.trials.clone(), same.not_measured.clone());
         }
-        if let Some(most) = record.too_many_streams().filter(|most| cell.streams >= *most && !record.cells[at].is_settled(repeats)) {
+        if let Some(most) = record.too_many_streams.filter(|most| cell.streams >= *most && !record.cells[at].is_settled(repeats)) {
             record.cells[at].not_measured = Some(format!("needs {} streams at once; {most} were too many", cell.streams));
         }
         while !record.cells[at].is_settled(repeats) {
@@ -261,9 +252,12 @@ async fn surface(probe: &mut Probe, record: &mut Record, store: &Store, progress
             show(record, progress, format!("{}, {streams}, {number} of {repeats}", document::place(&record.cells[at])));
             match probe.cell(&cell, window, answer, &mut record.pace).await? {
                 Ok(trial) => record.cells[at].trials.push(trial),
-                Err(reason) => {
-                    progress.say(&format!("{}: {reason}", document::place(&record.cells[at])));
-                    record.cells[at].not_measured = Some(reason);
+                Err(Hopeless { words, too_many }) => {
+                    progress.say(&format!("{}: {words}", document::place(&record.cells[at])));
+                    record.cells[at].not_measured = Some(words);
+                    if too_many {
+                        record.too_many_streams = Some(record.too_many_streams.map_or(cell.streams, |most| most.min(cell.streams)));
+                    }
                 }
             }
             store.save(record)?;

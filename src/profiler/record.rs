@@ -56,6 +56,9 @@ pub struct Record {
     pub prompts: Vec<Point<u32, PromptTrial>>,
     /// The generation surface, one entry for each cell.
     pub cells: Vec<Point<Cell, BatchTrial>>,
+    /// The smallest batch that turned out to be more than the server runs at once.
+    #[serde(default)]
+    pub too_many_streams: Option<u32>,
 }
 
 /// Trials at one place of the curve or of the surface.
@@ -147,6 +150,7 @@ impl Record {
         Self {
             prompts: settings.isl.iter().copied().map(Point::new).collect(),
             cells: cells.into_iter().map(Point::new).collect(),
+            too_many_streams: None,
             pace: Pace::default(),
             settings,
             identity,
@@ -205,11 +209,6 @@ impl Record {
     /// The prompts that were measured, by their lengths.
     pub fn prompt_times(&self) -> Vec<(u32, Seconds)> {
         self.prompts.iter().filter_map(|point| Some((point.at, point.trials.last()?.ttft))).collect()
-    }
-
-    /// The smallest batch that turned out to be more than the server runs at once.
-    pub fn too_many_streams(&self) -> Option<u32> {
-        self.cells.iter().filter(|cell| cell.not_measured.is_some()).map(|cell| cell.at.streams).min()
     }
 }
 
@@ -270,7 +269,6 @@ mod tests {
         record.cells[1].not_measured = Some("too many".to_owned());
         assert_eq!(record.progress(), (3, 10));
         assert!(record.time_left().get() < whole);
-        assert_eq!(record.too_many_streams(), Some(50));
         record.prompts.clear();
         record.cells.clear();
         assert_eq!(record.time_left().get(), 0.0);

@@ -210,15 +210,29 @@ async fn a_server_that_stops_midway_costs_nothing_that_was_measured() {
     assert_eq!(reference.code, Some(0), "{}", reference.words);
     let all = bench.server.completions();
     std::fs::remove_file(bench.output()).unwrap();
-    // Dies in the last batch.
-    bench.server.change(|manners| manners.dies_after = 2 * all - 2);
+    bench.server.change(|manners| manners.dies_after = all + all - 4);
     let told = bench.run(&[]).await;
     assert_eq!(told.code, Some(1), "{}", told.words);
-    assert!(told.words.contains("7 of 8 trials are kept in") && told.words.contains("broke off"), "{}", told.words);
+    let last = told.words.lines().last().unwrap();
+    let (_, kept) = last.split_once("; ").unwrap();
+    let (kept, _) = kept.split_once(" trials are kept in ").unwrap();
+    assert!(last.starts_with("error: ") && kept.ends_with(" of 8") && !kept.starts_with('0'), "{}", told.words);
     bench.server.change(|manners| manners.dies_after = usize::MAX);
     let told = bench.run(&[]).await;
     assert_eq!(told.code, Some(0), "{}", told.words);
-    assert!(told.words.contains("7 of 8 trials are done"), "{}", told.words);
+    assert!(told.words.contains(&format!("{kept} trials are done")), "{kept}: {}", told.words);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_measured_nothing_binds_nobody_to_its_settings() {
+    let bench = Bench::new(Manners { longest: 40, ..Manners::default() }).await;
+    let told = bench.run(&["--endpoint", "completions"]).await;
+    assert_eq!(told.code, Some(1), "{}", told.words);
+    assert!(bench.partial().exists() && told.words.contains("exceeds the context length"), "{}", told.words);
+    bench.server.change(|manners| manners.longest = usize::MAX);
+    let told = bench.run(&["--endpoint", "chat"]).await;
+    assert_eq!(told.code, Some(0), "{}", told.words);
+    assert!(!told.words.contains("going on with"), "{}", told.words);
 }
 
 #[tokio::test(flavor = "multi_thread")]
