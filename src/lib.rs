@@ -20,6 +20,7 @@
 //! | [`engines`] | What does a server's page say in the planner's terms? One file a dialect. Pure | units, exposition, planner |
 //! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner, simulator |
 //! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, exposition, engines, planner, config |
+//! | [`profiler`] | What can a replica do? Measures a live server, writes profile.json. I/O | units, exposition, engines, planner |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
 //! | [`decisions`] | Which changes of what we publish stand, and has anyone acted on them? Pure | units, planner |
 //! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape, decisions |
@@ -61,6 +62,7 @@ pub mod engines;
 pub mod export;
 pub mod exposition;
 pub mod planner;
+pub mod profiler;
 pub mod record;
 pub mod report;
 pub mod scrape;

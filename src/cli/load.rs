@@ -142,7 +142,8 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn text_of(path: &Path) -> std::io::Result<String> {
+/// The text of a file of moderate size.
+pub(super) fn text_of(path: &Path) -> std::io::Result<String> {
     let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
     String::from_utf8(bytes_of(path)?).map_err(invalid)
 }

@@ -7,6 +7,7 @@ pub mod check;
 pub mod demo;
 pub mod load;
 pub mod plan;
+pub mod profile;
 pub mod run;
 
 use std::io::{IsTerminal, Write};
@@ -49,6 +50,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Plan once, offline, and print the decision as JSON or text
     Plan(Box<plan::PlanArgs>),
+    /// Measure a running server, and write profile.json
+    Profile(profile::ProfileArgs),
     /// Play traffic to configurations and autoscalers in virtual time, and compare what comes of it
     Backtest(backtest::BacktestArgs),
     /// Show it all in one process: simulated servers, the exporter, a changing load
@@ -95,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::check(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Profile(args) => profile::profile(args),
         Command::Backtest(args) => backtest::backtest(&args),
         Command::Demo(options) => run::demo(options),
     };

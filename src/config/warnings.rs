@@ -5,6 +5,7 @@ use super::problem::Problem;
 use super::resolve::{self, ModelDraft};
 use super::{Config, ModelConfig, scalar};
 use crate::planner::input::{CapacityModel, FastRule, ModelPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
+use crate::planner::model::doubts;
 use crate::planner::model::envelope::Envelope;
 use crate::units::{Ratio, Role, Seconds, Tokens};
 
@@ -34,8 +35,8 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
             warnings.push(values.describe(&at("planner.adjustment_interval"), message));
         }
         if let CapacityModel::Envelope(envelope) = &model.policy.capacity {
-            let unlike = unlike_throughput(envelope).map(|message| ("planner.profile", message));
-            for (key, message) in floors(model, envelope).into_iter().chain(unlike) {
+            let doubtful = doubts::of(envelope).into_iter().map(|message| ("planner.profile", message));
+            for (key, message) in floors(model, envelope).into_iter().chain(doubtful) {
                 warnings.push(values.describe(&at(key), message));
             }
         }
@@ -77,27 +78,6 @@ fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
         policy.load.is_some_and(|load| matches!(load.rule, FastRule::Thresholds(bands) if bands.prefill_unit == QueueUnit::ContextLengths));
     let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
     policy.pools.iter().filter(blind)
-}
-
-/// How far a prompt's latency and the throughput may be apart.
-const MOST_APART: f64 = 1.25;
-
-/// That most prompts of the profile would take a replica much more or less time by its throughput than by their TTFT.
-fn unlike_throughput(envelope: &Envelope) -> Option<String> {
-    let prefill = &envelope.document().prefill;
-    let gpus = f64::from(envelope.prefill_gpus().get());
-    let points = prefill.isl.iter().zip(&prefill.ttft_ms).zip(&prefill.thpt_per_gpu);
-    let mut ratios: Vec<f64> = points.map(|((isl, ttft), throughput)| isl / (ttft / 1000.0) / gpus / throughput).collect();
-    ratios.sort_by(f64::total_cmp);
-    let apart = ratios.iter().filter(|ratio| !(1.0 / MOST_APART..=MOST_APART).contains(*ratio)).count();
-    let median = ratios.get(ratios.len() / 2)?;
-    (2 * apart > ratios.len()).then(|| {
-        format!(
-            "prefill.ttft_ms and prefill.thpt_per_gpu do not fit together at {apart} of {} points: one prompt after the other on {gpus} GPUs, \
-             isl / TTFT / GPUs is {median:.2} times the throughput in the middle; is it the throughput of one GPU, and of one prompt at a time?",
-            ratios.len()
-        )
-    })
 }
 
 /// Objectives that no number of replicas can meet, by the profile's own fastest points.

@@ -1,4 +1,4 @@
-//! How do we show plans to people and programs? Plans as JSON, as HTML and as text; backtests as text and HTML. Pure.
+//! How do we show plans to people and programs? Plans as JSON, as HTML and as text; backtests as text and HTML; profiles as text. Pure.
 
 pub mod backtest;
 pub mod decisions;
@@ -8,6 +8,7 @@ pub mod html;
 pub mod notes;
 pub mod plans;
 pub mod plot;
+pub mod profile;
 mod queueing;
 mod sla;
 pub mod text;

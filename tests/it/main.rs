@@ -18,7 +18,9 @@ mod fake;
 mod learning;
 #[allow(dead_code)]
 mod nameserver;
+mod openai;
 mod plan_cli;
+mod profile;
 #[cfg(feature = "real-programs")]
 mod prometheus;
 mod promql;

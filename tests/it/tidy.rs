@@ -60,6 +60,12 @@ const ROOMS: &[Room] = &[
             "tracing",
         ],
     ),
+    room(
+        "profiler",
+        false,
+        &["units", "exposition", "engines", "planner"],
+        &["futures_util", "humantime", "reqwest", "rustls", "serde", "serde_json", "thiserror", "tokio", "tracing"],
+    ),
     room("simulator", true, &["units", "planner", "engines"], &["humantime", "jiff", "serde", "serde_json"]),
     room("decisions", true, &["units", "planner"], &["serde"]),
     room("export", false, &["units", "planner", "scrape", "decisions"], &["arc_swap", "prometheus"]),

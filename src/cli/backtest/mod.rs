@@ -6,7 +6,7 @@
 
 mod help;
 mod inputs;
-mod page;
+pub(super) mod page;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;

@@ -11,7 +11,7 @@ use crate::cli::Failure;
 
 /// A file that a report may be written to.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(in crate::cli) struct Page {
     target: PathBuf,
     /// In the same folder, so that it can be renamed.
     draft: PathBuf,

@@ -1,6 +1,7 @@
 //! What can one replica do? One file per kind of knowledge.
 
 pub mod capacity;
+pub mod doubts;
 pub mod envelope;
 pub mod iteration;
 pub mod queueing;

@@ -1,7 +1,7 @@
 //! Where on an axis does a value lie, and which values are labelled? Scales that several plots share, so that they can be compared.
 
 use crate::report::html::brief;
-use crate::units::{Replicas, RequestsPerSecond, Seconds};
+use crate::units::{Replicas, RequestsPerSecond, Seconds, Tokens, TokensPerSecond};
 
 /// Intervals between labels of the vertical axes at most.
 const MOST_ROWS: f64 = 4.0;
@@ -60,6 +60,28 @@ impl Axis {
     /// Requests a second, from 0.
     pub fn rates(most: RequestsPerSecond) -> Self {
         Self::from_zero(most.get(), f64::MIN_POSITIVE)
+    }
+
+    /// Numbers of tokens, from 0.
+    pub fn tokens(most: Tokens) -> Self {
+        Self::from_zero(most.get(), f64::MIN_POSITIVE)
+    }
+
+    /// Tokens a second, from 0.
+    pub fn token_rates(most: TokensPerSecond) -> Self {
+        Self::from_zero(most.get(), f64::MIN_POSITIVE)
+    }
+
+    /// Shares in percent, from 0 to 1.
+    pub fn shares() -> Self {
+        Self { scale: Scale::Linear, from: 0.0, to: 1.0, ticks: linear(1.0, 0.2, |share| format!("{:.0} %", 100.0 * share)) }
+    }
+
+    /// Latencies from 0, where their growth is to be seen.
+    pub fn spans(most: Seconds) -> Self {
+        let axis = Self::from_zero(most.get(), f64::MIN_POSITIVE);
+        let ticks = axis.ticks.iter().map(|tick| Tick { value: tick.value, label: latency(Seconds(tick.value)) }).collect();
+        Self { ticks, ..axis }
     }
 
     /// Latencies in seconds, logarithmic: in an overload they reach a hundred times their objective, and both are to be read.

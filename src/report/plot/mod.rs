@@ -1,4 +1,4 @@
-//! How do series over time become a picture? Inline SVG that needs nothing else: no script, no font, no resource.
+//! How do series, over time or over another axis, become a picture? Inline SVG that needs nothing else: no script, no font, no resource.
 //!
 //! A drawing stretches with its page while its text keeps its size: curves live in a nested picture that is stretched, and everything else is
 //! placed by shares of the width. Colours come from the one stylesheet, [`STYLE`], so that light and dark need no second drawing; curves
@@ -13,7 +13,7 @@ pub use axis::{Axis, Tick, clock, latency};
 pub use reduce::means;
 
 use super::html::Escaped;
-use crate::units::Seconds;
+use crate::units::{Ratio, Seconds, Tokens};
 
 /// The stylesheet of every page: colours as custom properties, for light and for dark.
 pub const STYLE: &str = include_str!("../style.css");
@@ -29,11 +29,35 @@ const MARKS: f64 = 16.0;
 /// Pixels below the curves for the labels of the time axis.
 const LABELS: f64 = 18.0;
 
-/// A value at a moment, in the unit of its axis. `None` where it is not known.
+/// What the horizontal axis may count.
+pub trait Across: Copy {
+    /// In the unit of the axis.
+    fn place(self) -> f64;
+}
+
+impl Across for Seconds {
+    fn place(self) -> f64 {
+        self.get()
+    }
+}
+
+impl Across for Tokens {
+    fn place(self) -> f64 {
+        self.get()
+    }
+}
+
+impl Across for Ratio {
+    fn place(self) -> f64 {
+        self.get()
+    }
+}
+
+/// A value at a moment, or at another place of the horizontal axis, in the unit of its axis. `None` where it is not known.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// On the axis of time.
-    pub at: Seconds,
+pub struct Point<At = Seconds> {
+    /// On the horizontal axis.
+    pub at: At,
     /// On the vertical axis.
     pub value: Option<f64>,
 }
@@ -76,15 +100,15 @@ impl Ink {
 
 /// A series.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Curve {
+pub struct Curve<At = Seconds> {
     /// In the legend.
     pub name: String,
     /// How it looks.
     pub ink: Ink,
     /// How its points are joined.
     pub shape: Shape,
-    /// In order of time.
-    pub points: Vec<Point>,
+    /// From left to right.
+    pub points: Vec<Point<At>>,
 }
 
 /// A value that should not be exceeded.
@@ -172,17 +196,17 @@ pub enum Size {
 
 /// A picture to be drawn. Curves lie over each other in their order.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plot<'a> {
+pub struct Plot<'a, At = Seconds> {
     /// What is shown, with the unit.
     pub title: String,
     /// How high it is.
     pub size: Size,
-    /// From left to right.
+    /// From left to right: time, in most plots.
     pub time: &'a Axis,
     /// From the bottom to the top.
     pub values: &'a Axis,
     /// The series.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<Curve<At>>,
     /// The objective.
     pub limit: Option<Limit>,
     /// What happened until then is shown in the shade. `None` shades nothing.
@@ -191,7 +215,7 @@ pub struct Plot<'a> {
     pub marks: Option<Vec<Mark>>,
 }
 
-impl Plot<'_> {
+impl<At: Across> Plot<'_, At> {
     /// A figure with its caption and legend.
     pub fn svg(&self) -> String {
         let mut html = String::from("<figure>\n");
@@ -295,8 +319,8 @@ impl Plot<'_> {
         }
     }
 
-    fn path(&self, curve: &Curve) -> String {
-        let place = |point: &Point| Some((self.time.place(point.at.get())?, point.value.and_then(|value| self.values.place(value))));
+    fn path(&self, curve: &Curve<At>) -> String {
+        let place = |point: &Point<At>| Some((self.time.place(point.at.place())?, point.value.and_then(|value| self.values.place(value))));
         let places = curve.points.iter().filter_map(place);
         let (x, y) = (|share: f64| coordinate(WIDTH * share), |share: f64| coordinate(HEIGHT * (1.0 - share)));
         let mut path = String::new();
