@@ -18,7 +18,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use super::{Settings, State, decisions, page};
 use crate::export::page::{CONTENT_TYPE as METRICS, Page, render_recommendation};
-use crate::export::served::{as_served, find_pool, served};
+use crate::export::served::{as_served, find_pool, patience, served};
 use crate::export::snapshot::Snapshot;
 use crate::report::plans;
 use crate::units::{Moment, PoolId};
@@ -27,10 +27,6 @@ use crate::units::{Moment, PoolId};
 const BODY_LIMIT: usize = 4096;
 /// A page below this many bytes is not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
-/// Without a round for this long the process is unhealthy, however short the interval.
-const SHORTEST_PATIENCE: Duration = Duration::from_secs(30);
-/// Rounds that may be missed before the process is unhealthy.
-const MISSED_ROUNDS: u32 = 5;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -128,7 +124,7 @@ async fn status(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Re
 async fn healthy(Extract(shared): Extract<Arc<Shared>>) -> Response {
     let (snapshot, now) = shared.now();
     let age = now.monotonic.saturating_sub(snapshot.at.monotonic);
-    let patience = snapshot.scrape_interval.saturating_mul(MISSED_ROUNDS).max(SHORTEST_PATIENCE);
+    let patience = patience(snapshot.scrape_interval);
     if age > patience {
         let problem = format!("no round for {} s, expected one within {} s\n", age.as_secs(), patience.as_secs());
         return text(StatusCode::SERVICE_UNAVAILABLE, problem);
