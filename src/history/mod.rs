@@ -249,12 +249,8 @@ mod tests {
 
     #[test]
     fn a_hold_is_not_lost_when_moments_are_joined() {
-        let counts = |count, reason| Counts {
-            recommended: Packed::of(Some(count)),
-            planned: Packed::UNKNOWN,
-            current: Packed::UNKNOWN,
-            reason,
-        };
+        let counts =
+            |count, reason| Counts { recommended: Packed::of(Some(count)), planned: Packed::UNKNOWN, current: Packed::UNKNOWN, reason };
         let joined = counts(2.0, Reason::CoverageLow).join(counts(3.0, Reason::None));
         assert_eq!((joined.recommended(), joined.reason), (Some(Replicas(3)), Reason::CoverageLow));
         assert_eq!(counts(2.0, Reason::None).join(counts(2.0, Reason::NoTargets)).reason, Reason::NoTargets);

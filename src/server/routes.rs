@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, State as Extract};
-use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::extract::{DefaultBodyLimit, Path, Query, State as Extract};
+use axum::http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -113,12 +115,13 @@ async fn api_plans(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) ->
     compressed(&headers, "application/json", format!("{:#}\n", plans::document(&served)))
 }
 
-async fn status(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn status(Extract(shared): Extract<Arc<Shared>>, Query(query): Query<page::Query>, headers: HeaderMap) -> Response {
     let (snapshot, now) = shared.now();
-    let mut response = compressed(&headers, "text/html; charset=utf-8", page::render(&snapshot, now));
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, axum::http::HeaderValue::from_static(policy));
-    response
+    let Some(html) = page::render(&snapshot, now, &query) else {
+        return text(StatusCode::NOT_FOUND, "no model of that name; see /\n");
+    };
+    let policy = [(CONTENT_SECURITY_POLICY, page::policy()), (REFERRER_POLICY, "no-referrer".to_owned())];
+    (policy, compressed(&headers, "text/html; charset=utf-8", html)).into_response()
 }
 
 async fn healthy(Extract(shared): Extract<Arc<Shared>>) -> Response {
@@ -163,7 +166,8 @@ pub(super) fn stopping() -> Response {
 
 /// The body, gzipped where the client takes that.
 pub(super) fn compressed(headers: &HeaderMap, content_type: &'static str, body: String) -> Response {
-    let described = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    let described =
+        [(CONTENT_TYPE, content_type), (X_CONTENT_TYPE_OPTIONS, "nosniff"), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     if body.len() >= WORTH_COMPRESSING && takes_gzip(headers) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         if let Ok(zipped) = encoder.write_all(body.as_bytes()).and_then(|()| encoder.finish()) {

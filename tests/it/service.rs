@@ -11,6 +11,7 @@ mod naming;
 mod process;
 mod queueing_config;
 mod reload;
+mod reports;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -38,7 +39,7 @@ const FLAT_PROFILE: &str = r#"{
   "prefill_engine_num_gpu": 1, "decode_engine_num_gpu": 1 }"#;
 
 /// Of each router where two share the load: 2.5 replicas' worth in all, so 3 are recommended.
-const HALF_LOAD: f64 = 12.5;
+pub const HALF_LOAD: f64 = 12.5;
 
 /// Calls `probe` until it gives something.
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
