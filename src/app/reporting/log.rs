@@ -71,7 +71,7 @@ impl Log {
 
     /// Where so many bytes of a day go.
     fn part(&self, day: String, bytes: u64) -> io::Result<Part> {
-        let last = self.parts()?.into_iter().filter(|(part, _, _)| part.day == day).next_back();
+        let last = self.parts()?.into_iter().rfind(|(part, _, _)| part.day == day);
         Ok(match last {
             None => Part { day, number: 1 },
             Some((part, _, size)) if size + bytes <= self.largest => part,

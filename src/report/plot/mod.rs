@@ -249,7 +249,7 @@ impl Plot<'_> {
         for curve in &self.curves {
             let known = || curve.points.iter().filter_map(|point| point.value).filter(|value| value.is_finite());
             let (low, high) = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
-            let _ = match known().last() {
+            let _ = match known().next_back() {
                 Some(last) => write!(words, "; {}: {} to {}, last {}", curve.name, brief(low), brief(high), brief(last)),
                 None => write!(words, "; {}: not known", curve.name),
             };
