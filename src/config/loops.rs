@@ -12,6 +12,7 @@ use crate::units::Ratio;
 const THROUGHPUT: &str = "throughput_scaling";
 const LOAD: &str = "load_scaling";
 const SENSITIVITY: &str = "scale_down_sensitivity";
+const DELAY: &str = "scale_down_delay";
 const REGRESSION: [&str; 4] = ["load_samples", "load_sample_buckets", "load_min_observations", "speculative_nextn"];
 const MOVES: &str = "max_throughput_scaling_replicas";
 const STEP: &str = "scale_down_step";
@@ -22,6 +23,8 @@ const TIMEOUT: &str = "transition_timeout";
 const USUAL_SENSITIVITY: u64 = 80;
 const USUAL_REGRESSION: [u64; 4] = [64, 16, 5, 0];
 const USUAL_MOVES: u64 = 8;
+/// Loads of the moment swing: a minimum of three minutes is met about once in two hours at a steady load that needs the replica.
+const USUAL_DELAY: Duration = Duration::from_secs(180);
 /// A decrease that was wrong costs more than one that comes late (planning.md 0).
 const USUAL_STEP: u64 = 1;
 
@@ -52,7 +55,7 @@ pub(super) fn is_sla(values: &mut Values, key: &str, preset: Option<Preset>) -> 
 /// The settings of target sla; `None` for other targets, or where one has a problem.
 pub(super) fn sla(values: &mut Values, key: &str, preset: Option<Preset>, sla: bool) -> Option<SlaDraft> {
     let at = |name: &str| format!("{key}.planner.{name}");
-    let of_fast = [SENSITIVITY];
+    let of_fast = [SENSITIVITY, DELAY];
     if !sla {
         let names = [THROUGHPUT, LOAD].into_iter().chain(of_fast).chain(REGRESSION);
         if preset.is_some() {
@@ -69,7 +72,8 @@ pub(super) fn sla(values: &mut Values, key: &str, preset: Option<Preset>, sla: b
         refuse(values, of_fast.into_iter().map(at), "belongs to the fast loop; leave it out, or write load_scaling: true");
     }
     let sensitivity = values.count(&at(SENSITIVITY)).unwrap_or(USUAL_SENSITIVITY);
-    let rule = load.then(|| FastRule::Objectives { sensitivity: Ratio(sensitivity as f64 / 100.0) });
+    let delay = values.span(&at(DELAY)).unwrap_or(USUAL_DELAY);
+    let rule = load.then(|| FastRule::Objectives { sensitivity: Ratio(sensitivity as f64 / 100.0), delay });
     Some(SlaDraft { throughput, rule, regression: regression(values, key)? })
 }
 
@@ -117,8 +121,9 @@ pub(super) fn lines(policy: &ModelPolicy) -> Vec<String> {
         let fast = policy.load.as_ref();
         lines.push(format!("{THROUGHPUT}: {}", fast.is_none_or(|load| load.floor)));
         lines.push(format!("{LOAD}: {}", fast.is_some()));
-        if let Some(LoadPolicy { rule: FastRule::Objectives { sensitivity }, .. }) = fast {
+        if let Some(LoadPolicy { rule: FastRule::Objectives { sensitivity, delay }, .. }) = fast {
             lines.push(format!("{SENSITIVITY}: {}", (sensitivity.get() * 100.0).round()));
+            lines.push(format!("{DELAY}: {}", text(*delay)));
         }
         let RegressionPolicy { samples, buckets_a_side, least, drafted } = regression;
         let numbers = [*samples, buckets_a_side * buckets_a_side, *least, *drafted as usize];

@@ -40,6 +40,8 @@ pub struct Context {
     pub coverage: Ratio,
     /// Whether a window of a whole interval has been seen since the process started, this one included.
     pub complete_window_seen: bool,
+    /// What the cautious wish stands for, where it stops a decrease.
+    pub cautious: StepReason,
     /// Why the pool must not shrink whatever its load says, if so.
     pub keep: Option<StepReason>,
     /// How far one decision may grow the pool.
@@ -139,7 +141,7 @@ fn hold_down(wanted: Replicas, cautious: Replicas, context: &Context) -> (Replic
         return (last, reason);
     }
     let needed = cautious.min(last);
-    if needed > wanted { (needed, StepReason::SilentTargetsMayCarryLoad) } else { (wanted, StepReason::WithinLimit) }
+    if needed > wanted { (needed, context.cautious) } else { (wanted, StepReason::WithinLimit) }
 }
 
 impl Bounded {
@@ -163,6 +165,7 @@ mod tests {
             previous_wish: None,
             coverage: Ratio(1.0),
             complete_window_seen: true,
+            cautious: StepReason::SilentTargetsMayCarryLoad,
             keep: None,
             growth: GrowthRule::TimesObserved(NonZeroU32::new(4).unwrap()),
             while_moving: None,

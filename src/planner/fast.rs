@@ -9,6 +9,7 @@
 //! Known limits: a load of the moment says nothing of where it is going; one replica a decision is all that it may cost to be wrong.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::bound::{self, Context};
 use super::current_replicas;
@@ -20,7 +21,7 @@ use super::observe::{COVERAGE_TO_RAISE, Round, slot_of};
 use super::plan::{Capability, CapacityTrace, HoldKind, Latencies, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
-use crate::units::{Moment, Replicas, Role};
+use crate::units::{Moment, PoolId, Replicas, Role};
 
 /// Brings the fast loop's memory up to date. Answers whether it decided.
 pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, load: &LoadPolicy, round: &Round, now: Moment) -> bool {
@@ -34,16 +35,21 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     // Who saw nothing begins to watch anew: the first replica that is back is empty, and says nothing of the load before.
     let was_blind = memory.load.as_ref().is_some_and(|known| known.decision.is_blind());
     let since = known.filter(|_| !was_blind).map_or(now.monotonic, |(since, _)| since);
-    let decision = match round.blind {
-        Some(reason) => frame(memory, reason),
-        None => decide(memory, input, policy, load, now),
+    let mut enough = memory.load.as_mut().map(|known| std::mem::take(&mut known.enough)).unwrap_or_default();
+    let (decision, found) = match round.blind {
+        Some(reason) => (frame(memory, reason), BTreeMap::new()),
+        None => {
+            memory.load.iter_mut().for_each(|known| known.enough.clone_from(&enough));
+            decide(memory, input, policy, load, now)
+        }
     };
+    remember(&mut enough, found, load, now);
     for (pool, part) in &decision.pools {
         if let Some(planned) = part.planned() {
             memory.pools.entry(pool.clone()).or_default().decided(planned);
         }
     }
-    memory.load = Some(LoadMemory { since, slot, decision });
+    memory.load = Some(LoadMemory { since, slot, decision, enough });
     true
 }
 
@@ -71,7 +77,15 @@ fn frame(memory: &Memory, reason: Reason) -> Decision {
     decision
 }
 
-fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &LoadPolicy, now: Moment) -> Decision {
+/// The decision, and the smallest counts that would be enough.
+fn decide(
+    memory: &Memory,
+    input: &ModelInput,
+    policy: &ModelPolicy,
+    load: &LoadPolicy,
+    now: Moment,
+) -> (Decision, BTreeMap<PoolId, Replicas>) {
+    let mut enough = BTreeMap::new();
     let mut decision = frame(memory, Reason::None);
     let lengths = Lengths::of(memory, input, policy, now);
     let long_enough = memory.load.as_ref().is_some_and(|known| now.monotonic.saturating_sub(known.since) >= policy.shortest_first_window());
@@ -79,8 +93,9 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     for pool in &policy.pools {
         let part = match &load.rule {
             FastRule::Thresholds(bands) => decide_pool(memory, input, pool, policy, watch, bands),
-            FastRule::Objectives { sensitivity } => {
-                let decided = latency::decide_pool(memory, input, pool, policy, watch, *sensitivity);
+            FastRule::Objectives { sensitivity, delay } => {
+                let decided = latency::decide_pool(memory, input, pool, policy, watch, (*sensitivity, *delay));
+                enough.extend(decided.enough.map(|count| (pool.pool.clone(), count)));
                 include(&mut decision.estimated.current, decided.current);
                 include(&mut decision.estimated.recommended, decided.recommended);
                 PoolDecision { capacity: sized(memory, pool), ..decided.part }
@@ -93,7 +108,19 @@ fn decide(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, load: &Load
     if let (Some(Some(first)), true) = (reasons.first(), reasons.iter().all(Option::is_some)) {
         decision.reason = *first;
     }
-    decision
+    (decision, enough)
+}
+
+/// Notes which counts would have been enough, and forgets those that are older than a decrease looks back.
+fn remember(enough: &mut BTreeMap<PoolId, Vec<(Duration, Replicas)>>, found: BTreeMap<PoolId, Replicas>, load: &LoadPolicy, now: Moment) {
+    let FastRule::Objectives { delay, .. } = load.rule else { return enough.clear() };
+    for (pool, count) in found {
+        enough.entry(pool).or_default().push((now.monotonic, count));
+    }
+    for known in enough.values_mut() {
+        known.retain(|(at, _)| now.monotonic.saturating_sub(*at) <= delay);
+    }
+    enough.retain(|_, known| !known.is_empty());
 }
 
 /// The latencies of the model are those of the pools that see them.
@@ -155,6 +182,7 @@ fn decide_pool(
         previous_wish: None,
         coverage,
         complete_window_seen: long_enough,
+        cautious: StepReason::SilentTargetsMayCarryLoad,
         keep: keep(memory, pool, policy, now),
         growth: policy.growth,
         while_moving: moving.then_some(Replicas(0)),

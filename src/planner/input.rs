@@ -458,6 +458,8 @@ pub enum FastRule {
     Objectives {
         /// Share of the objectives that may be used when a replica is given back, in 0..=1; 0 gives none back.
         sensitivity: Ratio,
+        /// How long fewer replicas must have been enough, in every decision, before one is given back.
+        delay: Duration,
     },
 }
 

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use super::bound::{self, Context};
 use super::fast::{Watch, keep};
@@ -20,16 +21,18 @@ use super::load::Lengths;
 use super::memory::{Memory, PoolDecision};
 use super::model::iteration::Iteration;
 use super::observe::COVERAGE_TO_RAISE;
-use super::plan::{Capability, Latencies, LatencyCause, LatencyTrace, Missing, Proposer, Reason};
+use super::plan::{Capability, Latencies, LatencyCause, LatencyTrace, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
 use super::propose::load::{Cause, Counts, Decision, Engine, Judge, Load, Outlook, Rules, decide};
 use super::watching::{Watched, pages};
 use super::{current_replicas, listed_targets, sizing, standing};
-use crate::units::{Ratio, Replicas, Requests, Role, Seconds, TargetId, Tokens};
+use crate::units::{Moment, Ratio, Replicas, Requests, Role, Seconds, TargetId, Tokens};
 
 /// A pool's decision, and what a request would see at the current and at the recommended count.
 pub(super) struct Decided {
     pub part: PoolDecision,
+    /// The smallest count that would be enough now; `None` where that cannot be told.
+    pub enough: Option<Replicas>,
     pub current: Latencies,
     pub recommended: Latencies,
 }
@@ -37,7 +40,7 @@ pub(super) struct Decided {
 impl Decided {
     fn held(reason: Reason, coverage: Ratio, missing: Vec<Missing>) -> Self {
         let part = PoolDecision { reason: Some(reason), coverage: Some(coverage), missing, ..PoolDecision::default() };
-        Self { part, current: Latencies::default(), recommended: Latencies::default() }
+        Self { part, enough: None, current: Latencies::default(), recommended: Latencies::default() }
     }
 }
 
@@ -48,7 +51,7 @@ pub(super) fn decide_pool(
     pool: &PoolPolicy,
     policy: &ModelPolicy,
     watch: Watch<'_>,
-    sensitivity: Ratio,
+    (sensitivity, delay): (Ratio, Duration),
 ) -> Decided {
     let seen = Seen::of(input, pool, policy, watch.lengths);
     let (coverage, mut missing) = (seen.coverage(), seen.missing());
@@ -78,6 +81,13 @@ pub(super) fn decide_pool(
         decide(pool.role, engine.as_ref(), &loads, &counts, &rules)
     };
     let decision = at(stands);
+    let enough = (decision.cause != Cause::InsufficientData).then(|| {
+        let mut count = stands;
+        while count.0 > 1 && at(count).replicas < count {
+            count = Replicas(count.0 - 1);
+        }
+        count
+    });
     let wish = Wish { supported: decision.replicas, cautious: decision.replicas };
     let moving = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, watch.now));
     let context = Context {
@@ -86,7 +96,9 @@ pub(super) fn decide_pool(
         previous_wish: None,
         coverage,
         complete_window_seen: watch.long_enough,
-        keep: keep(memory, pool, policy, watch.now),
+        cautious: StepReason::SilentTargetsMayCarryLoad,
+        keep: keep(memory, pool, policy, watch.now)
+            .or_else(|| recently_needed(memory, pool, stands, delay, watch.now).then_some(StepReason::RecentlyNeeded)),
         growth: policy.growth,
         while_moving: moving.then(|| floor.unwrap_or_default()),
         step_down: policy.step_down,
@@ -112,7 +124,16 @@ pub(super) fn decide_pool(
         ..PoolDecision::default()
     };
     let recommended = latencies(&at(bounded.planned.max(Replicas(1))));
-    Decided { part, current: latencies(&at(current)), recommended }
+    Decided { part, enough, current: latencies(&at(current)), recommended }
+}
+
+/// Whether fewer were not enough at some decision of the last while, or that is not known: loads of the moment swing, and what went on one would
+/// come back on the next.
+fn recently_needed(memory: &Memory, pool: &PoolPolicy, stands: Replicas, delay: Duration, now: Moment) -> bool {
+    let Some(known) = memory.load.as_ref() else { return true };
+    let since = |at: Duration| now.monotonic.saturating_sub(at);
+    let recent = known.enough.get(&pool.pool).into_iter().flatten().filter(|(at, _)| since(*at) <= delay);
+    since(known.since) < delay || recent.map(|(_, count)| *count).max().is_some_and(|most| most >= stands)
 }
 
 /// What the load alone asks for: without the slow loop's floor.

@@ -94,6 +94,9 @@ pub struct LoadMemory {
     pub slot: u64,
     /// That decision, kept until the next one.
     pub decision: Decision,
+    /// The smallest counts that would have been enough at the last decisions, with when that was, oldest first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub enough: BTreeMap<PoolId, Vec<(Duration, Replicas)>>,
 }
 
 /// The outcome of a decision.

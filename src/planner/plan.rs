@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::trace::{CapacityTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
+pub use super::trace::{CapacityTrace, EnvelopeTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
 use super::predict::Method;
 use super::predict::traffic::Outlook;
-use crate::units::{
-    ModelId, Moment, PoolId, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens, TokensPerSecond,
-};
+use crate::units::{ModelId, Moment, PoolId, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
 
 macro_rules! closed_set {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal, $meaning:literal;)+ }) => {
@@ -159,11 +157,13 @@ closed_set! {
     StepReason {
         WithinLimit = "within_limit", "The wish passed unchanged.";
         Transition = "transition", "Replicas of an earlier increase arrive one after the other; the pool does not grow further meanwhile.";
+        RecentlyNeeded = "recently_needed", "Fewer were not enough a short while ago: what goes would come back.";
         StepCapped = "step_capped", "One decision takes away no more replicas.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
         CoverageBelowLowering = "coverage_below_lowering", "The window describes too little of the fleet to allow a decrease.";
         SilentTargetsMayCarryLoad = "silent_targets_may_carry_load", "With the silent targets at their last or the average load, more replicas are needed than the data in hand ask for.";
+        PaddedDemand = "padded_demand", "A tenth more than is expected would need more replicas than the data in hand ask for.";
         ManyFreshReplicas = "many_fresh_replicas", "More than a quarter of the replicas have just started: a rollout, or a restart of the fleet; a pool does not shrink meanwhile.";
         Rollout = "rollout", "The pool shows two generations of its replicas: its template was changed, and it does not shrink meanwhile.";
         ReplicasMissing = "replicas_missing", "Replicas have gone without being asked to: what is left says nothing of the load that they carried.";
@@ -368,53 +368,6 @@ pub struct PhaseState {
     pub met: Option<bool>,
     /// Some count could meet it.
     pub attainable: Option<bool>,
-}
-
-/// Every intermediate of the envelope's arithmetic, so that a person can redo it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EnvelopeTrace {
-    /// p: observed prefill replicas.
-    pub prefill_replicas: Replicas,
-    /// d: observed decode replicas.
-    pub decode_replicas: Replicas,
-    /// GPUs of one prefill replica.
-    pub prefill_gpus_per_replica: u32,
-    /// GPUs of one decode replica.
-    pub decode_gpus_per_replica: u32,
-    /// D = T + G * max(0, O - 1).
-    pub request_duration_seconds: Seconds,
-    /// L: the curve's latency at I.
-    pub prompt_latency_seconds: Seconds,
-    /// The curve's throughput at I, one GPU.
-    pub prompt_tokens_per_second_per_gpu: TokensPerSecond,
-    /// I + O/2.
-    pub mean_context_tokens: Tokens,
-    /// C * D / H / decode replicas.
-    pub in_flight_per_decode_replica: Requests,
-    /// Share of the KV cache that this takes, inside the surface's axis.
-    pub kv_fraction: Ratio,
-    /// The surface's latency there.
-    pub generation_latency_seconds: Seconds,
-    /// The surface's throughput there, one GPU.
-    pub generation_tokens_per_second_per_gpu: TokensPerSecond,
-    /// C * I / H.
-    pub prompt_tokens_per_second: TokensPerSecond,
-    /// C * O / H.
-    pub generated_tokens_per_second: TokensPerSecond,
-    /// Prefill replicas for throughput.
-    pub prefill_throughput_budget: Replicas,
-    /// Prefill replicas for the queue; 0 where it does not ask.
-    pub prefill_queue_budget: Replicas,
-    /// ITL objective over the generation ratio.
-    pub effective_itl_budget_seconds: Seconds,
-    /// KV fraction of the chosen operating point.
-    pub capacity_kv_fraction: Ratio,
-    /// ITL of the profile at the chosen point.
-    pub capacity_itl_seconds: Seconds,
-    /// Throughput of the chosen point, one GPU.
-    pub capacity_tokens_per_second_per_gpu: TokensPerSecond,
-    /// Decode replicas.
-    pub decode_budget: Replicas,
 }
 
 /// Something that a decision was missing.

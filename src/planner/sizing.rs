@@ -24,12 +24,15 @@ use super::memory::{Decision, Memory, PoolDecision};
 use super::model::capacity::{Capacity, EngineLimits, Objectives, Prefer, Shape, capacity, trusted_hit_rate};
 use super::model::envelope::Envelope;
 use super::observe::Window;
-use super::plan::{CapacityTrace, PhaseState, Prediction, Proposer, Reason};
+use super::plan::{CapacityTrace, PhaseState, Prediction, Proposer, Reason, StepReason};
 use super::propose::throughput::{Cause, Decided, Pool, Rules, decide as decide_one, decide_pair};
 use super::propose::{Wish, gpus_of};
 use super::watching::pages;
 use super::{current_replicas, standing};
 use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+
+/// A decrease must carry this many times the demand that is expected: at the boundary between two counts forecasts fall on either side.
+const PADDING: f64 = 1.1;
 
 /// Decides from a forecast.
 pub(super) fn decide(
@@ -50,7 +53,8 @@ pub(super) fn decide(
     };
     let capacities: Vec<Option<Capacity>> = policy.pools.iter().map(|pool| one_replica(memory, input, policy, pool, &shape)).collect();
     let needs = |demand| wanted(demand, memory, input, policy, &capacities, now);
-    let (supported, cautious) = (needs(prediction.requests_per_second), needs(prediction.estimated_requests_per_second));
+    let padded = RequestsPerSecond(prediction.estimated_requests_per_second.get() * PADDING);
+    let (supported, cautious) = (needs(prediction.requests_per_second), needs(padded));
     for (index, pool) in policy.pools.iter().enumerate() {
         let part = decision.pools.entry(pool.pool.clone()).or_default();
         part.capacity = capacities[index].map(|capacity| trace(&capacity, &shape, policy));
@@ -97,10 +101,15 @@ fn context(
     let is_floor = policy.load.is_some();
     Context {
         observed,
-        recommended: standing(pool, memory, observed, now),
+        recommended: if is_floor {
+            memory.pools.get(&pool.pool).and_then(|known| known.floor)
+        } else {
+            standing(pool, memory, observed, now)
+        },
         previous_wish: None,
         coverage: window.least_coverage(),
         complete_window_seen: memory.complete_window_seen || whole,
+        cautious: StepReason::PaddedDemand,
         keep: memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now)),
         growth: policy.growth,
         while_moving: None,

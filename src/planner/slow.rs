@@ -7,7 +7,7 @@ use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Preset, R
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
-use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, Warning};
+use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, StepReason, Warning};
 use super::propose::{self, Facts, Propose, Wish};
 use super::{bound, current_replicas, load, predict, recent, reconcile, sizing, variants};
 use crate::units::{Moment, Replicas, Role};
@@ -178,6 +178,7 @@ fn rest(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window: &Wind
             previous_wish: None,
             coverage: window.least_coverage(),
             complete_window_seen: memory.complete_window_seen || whole,
+            cautious: StepReason::SilentTargetsMayCarryLoad,
             keep: memory.growth.get(&pool.pool).and_then(|growth| growth.rollout(now)),
             growth: policy.growth,
             while_moving: None,
@@ -243,6 +244,7 @@ fn decide_by_envelope(
             previous_wish: None,
             coverage,
             complete_window_seen,
+            cautious: StepReason::SilentTargetsMayCarryLoad,
             keep,
             growth,
             while_moving: None,

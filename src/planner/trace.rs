@@ -1,5 +1,5 @@
-//! By which numbers is a pool as full, or a replica as able, as the plan says? The parts of a plan from which a person redoes the fast loop's rule
-//! and the queueing model's.
+//! By which numbers is a pool as full, or a replica as able, as the plan says? The parts of a plan from which a person redoes the arithmetic: the
+//! envelope's, the fast loop's rules, and the queueing model's.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use super::model::iteration::Costs;
 use super::model::queueing::{Lengths, Objective, Parameters, SloMultiplier};
 use super::plan::{Latencies, LatencyCause, LoadRule};
 use super::propose::load::Load;
-use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, Seconds, TargetId, Tokens};
+use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, Seconds, TargetId, Tokens, TokensPerSecond};
 
 /// The numbers that a load comes from, as the page has them. What the rule does not use, or nobody knows, is `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +81,53 @@ pub struct LoadTrace {
     pub described: u32,
     /// Targets.
     pub known: u32,
+}
+
+/// Every intermediate of the envelope's arithmetic, so that a person can redo it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EnvelopeTrace {
+    /// p: observed prefill replicas.
+    pub prefill_replicas: Replicas,
+    /// d: observed decode replicas.
+    pub decode_replicas: Replicas,
+    /// GPUs of one prefill replica.
+    pub prefill_gpus_per_replica: u32,
+    /// GPUs of one decode replica.
+    pub decode_gpus_per_replica: u32,
+    /// D = T + G * max(0, O - 1).
+    pub request_duration_seconds: Seconds,
+    /// L: the curve's latency at I.
+    pub prompt_latency_seconds: Seconds,
+    /// The curve's throughput at I, one GPU.
+    pub prompt_tokens_per_second_per_gpu: TokensPerSecond,
+    /// I + O/2.
+    pub mean_context_tokens: Tokens,
+    /// C * D / H / decode replicas.
+    pub in_flight_per_decode_replica: Requests,
+    /// Share of the KV cache that this takes, inside the surface's axis.
+    pub kv_fraction: Ratio,
+    /// The surface's latency there.
+    pub generation_latency_seconds: Seconds,
+    /// The surface's throughput there, one GPU.
+    pub generation_tokens_per_second_per_gpu: TokensPerSecond,
+    /// C * I / H.
+    pub prompt_tokens_per_second: TokensPerSecond,
+    /// C * O / H.
+    pub generated_tokens_per_second: TokensPerSecond,
+    /// Prefill replicas for throughput.
+    pub prefill_throughput_budget: Replicas,
+    /// Prefill replicas for the queue; 0 where it does not ask.
+    pub prefill_queue_budget: Replicas,
+    /// ITL objective over the generation ratio.
+    pub effective_itl_budget_seconds: Seconds,
+    /// KV fraction of the chosen operating point.
+    pub capacity_kv_fraction: Ratio,
+    /// ITL of the profile at the chosen point.
+    pub capacity_itl_seconds: Seconds,
+    /// Throughput of the chosen point, one GPU.
+    pub capacity_tokens_per_second_per_gpu: TokensPerSecond,
+    /// Decode replicas.
+    pub decode_budget: Replicas,
 }
 
 /// What the next request would see at the replicas of a pool, so that a person can redo the rule. Formulas: `planner/propose/load.rs`.

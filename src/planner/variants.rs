@@ -321,6 +321,7 @@ fn part(
         previous_wish: previous,
         coverage: window.least_coverage(),
         complete_window_seen: (memory.complete_window_seen || whole) && has_watched(memory, one.pool.role, window, now),
+        cautious: StepReason::SilentTargetsMayCarryLoad,
         keep: rollout.or(unsettled).or(missed).or(censored),
         growth: policy.growth,
         while_moving: None,

@@ -444,6 +444,9 @@ impl Fleet {
             kv_usage: replica.kv_usage(),
             generated_tokens: counters.generated_tokens,
             prompt_tokens: counters.prompt_tokens,
+            iterations: counters.iterations,
+            iteration_tokens: counters.iteration_tokens,
+            kv_tokens: replica.kv_tokens(),
             finished: counters.finished,
         })
     }

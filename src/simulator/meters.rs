@@ -44,6 +44,10 @@ pub struct ReplicaCounters {
     pub generated_tokens: u64,
     /// Prompt tokens of the requests whose prompts were computed here.
     pub prompt_tokens: u64,
+    /// Iterations that did anything.
+    pub iterations: u64,
+    /// Tokens that those worked on: computed ones of prompts, and generated ones.
+    pub iteration_tokens: u64,
     /// Requests that ended here.
     pub finished: u64,
 }

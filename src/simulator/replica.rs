@@ -305,6 +305,7 @@ impl Replica {
         let fresh = done - run.counted;
         if fresh == 0 || self.decoding == 0 {
             self.iterations += fresh;
+            self.counters.iterations += fresh;
             run.counted = done;
             return;
         }
@@ -320,6 +321,8 @@ impl Replica {
         run.counted = done;
         let tokens = fresh * self.decoding;
         self.counters.generated_tokens += tokens;
+        self.counters.iteration_tokens += tokens;
+        self.counters.iterations += fresh;
         self.iterations += fresh;
         self.context += tokens;
         self.occupied += tokens;
@@ -341,6 +344,7 @@ impl Replica {
         }
         for chunk in run.chunks {
             self.uncomputed -= u64::from(chunk);
+            self.counters.iteration_tokens += u64::from(chunk);
             let Some(prompt) = self.prompts.front_mut() else { break };
             prompt.computed += chunk;
             if prompt.computed < prompt.sequence.input {
@@ -377,6 +381,11 @@ impl Replica {
         self.counters.observe_tokens(Signal::PromptTokens, sequence.input);
         self.counters.observe_tokens(Signal::OutputTokens, generated);
         self.counters.observe_span(Signal::RequestDuration, now - sequence.dispatched);
+    }
+
+    /// Tokens that the KV memory holds.
+    pub fn kv_tokens(&self) -> u64 {
+        self.settings.kv_tokens
     }
 
     /// Share of the KV memory in use.

@@ -29,6 +29,7 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].planner.correction", Switch, Value("true"), "Whether measured latencies correct the profile. Preset wva has none to correct."),
     key("models[].planner.growth", Count(2, 1000), Derived("4 with presets infera and wva"), "One decision grows a pool to at most this many times the observed replicas; with preset wva further only if the decision before asked for it as well. Preset dynamo counts replicas instead."),
     key("models[].planner.scale_down_sensitivity", Count(0, 100), Derived("80 with target sla"), "With target sla: percent of the objectives that the fast loop may use up when it gives a replica back; 0 never gives one back."),
+    key("models[].planner.scale_down_delay", Span(0), Derived("3m with target sla"), "With target sla: how long fewer replicas must have been enough, in every decision of the fast loop, before it gives one back."),
     key("models[].planner.load_samples", Count(5, 4096), Derived("64 with target sla"), "With target sla: observations of iterations that are kept, and over how many lengths are averaged."),
     key("models[].planner.load_sample_buckets", Count(1, 1024), Derived("16 with target sla"), "Buckets of load over which the observations are spread, a square number: of a full one the oldest goes."),
     key("models[].planner.load_min_observations", Count(2, 4096), Derived("5 with target sla"), "Observations below which nothing is concluded from them."),
@@ -47,6 +48,6 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].planner.kalman_r", Number(MOST_NOISE), Value("10"), "Variance of what a window shows about the level, above 0."),
     key("models[].planner.kalman_min_points", Count(1, 200), Value("5"), "Windows before which predictor kalman repeats the last one."),
     key("models[].planner.warmup_trace", Path, Derived("none"), "A recorded trace that predictors take in before the first live window: Azure (CSV), Mooncake, or Dynamo's request trace (JSON lines)."),
-    later("models[].planner.scale_down_delay"), later("models[].planner.idle_after"),
+    later("models[].planner.idle_after"),
     later("models[].planner.hpa_tolerance"),
 ];

@@ -47,12 +47,15 @@ impl VllmPage {
                 (Tally::Finished, BTreeMap::from([(key(",finished_reason=\"stop\""), self.finished as f64)])),
                 (Tally::GeneratedTokens, BTreeMap::from([(key(""), self.generated_tokens as f64)])),
                 (Tally::PromptTokens, BTreeMap::from([(key(""), self.prompt_tokens as f64)])),
+                (Tally::Iterations, BTreeMap::from([(key(""), self.iterations as f64)])),
+                (Tally::IterationTokens, BTreeMap::from([(key(""), self.iteration_tokens as f64)])),
             ]),
             itl_basis: ItlBasis::PerEvent,
             gauges: BTreeMap::from([
                 (Gauge::Running, self.running as f64),
                 (Gauge::Waiting, self.waiting as f64),
                 (Gauge::KvUsage, self.kv_usage),
+                (Gauge::KvCapacityTokens, self.kv_tokens as f64),
             ]),
             ..Sample::default()
         }

@@ -26,6 +26,12 @@ pub struct VllmPage {
     pub generated_tokens: u64,
     /// Tokens of the prompts that were computed.
     pub prompt_tokens: u64,
+    /// Iterations of the engine's loop.
+    pub iterations: u64,
+    /// Tokens that those worked on.
+    pub iteration_tokens: u64,
+    /// Tokens that the KV memory holds.
+    pub kv_tokens: u64,
     /// Requests that ended well.
     pub finished: u64,
 }
@@ -102,6 +108,20 @@ fn write_vllm(text: &mut String, page: &VllmPage) -> std::fmt::Result {
         header(text, &format!("{name}_created"), help, "gauge")?;
         writeln!(text, "{name}_created{{{labels}}} {start}")?;
     }
+    header(text, "vllm:cache_config_info", "Settings of the KV cache.", "gauge")?;
+    writeln!(text, "vllm:cache_config_info{{engine=\"0\",kv_cache_size_tokens=\"{}\"}} 1.0", page.kv_tokens)?;
+    // The buckets of this one are nobody's business here.
+    let labels = format!("engine=\"0\",model_name=\"{model}\"");
+    header(text, "vllm:iteration_tokens_total", "Tokens of an iteration.", "histogram")?;
+    writeln!(
+        text,
+        "vllm:iteration_tokens_total_bucket{{engine=\"0\",le=\"+Inf\",model_name=\"{model}\"}} {}",
+        number(page.iterations as f64)
+    )?;
+    writeln!(text, "vllm:iteration_tokens_total_count{{{labels}}} {}", number(page.iterations as f64))?;
+    writeln!(text, "vllm:iteration_tokens_total_sum{{{labels}}} {}", number(page.iteration_tokens as f64))?;
+    header(text, "vllm:iteration_tokens_total_created", "Tokens of an iteration.", "gauge")?;
+    writeln!(text, "vllm:iteration_tokens_total_created{{{labels}}} {start}")?;
     let labels = format!("model_name=\"{model}\"");
     for signal in Signal::ALL {
         write_histogram(text, signal, &labels, page.histograms.get(&signal), &start)?;
@@ -147,9 +167,14 @@ mod tests {
             kv_usage: 0.25,
             generated_tokens: 20,
             prompt_tokens: 4_000_000,
+            iterations: 12,
+            iteration_tokens: 345,
+            kv_tokens: 131_072,
             finished: 1,
         });
         for line in [
+            "vllm:iteration_tokens_total_count{engine=\"0\",model_name=\"a\\\"b\"} 12.0",
+            "vllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"131072\"} 1.0",
             "vllm:num_requests_running{engine=\"0\",model_name=\"a\\\"b\"} 3.0",
             "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"a\\\"b\"} 0.25",
             "vllm:prompt_tokens_total{engine=\"0\",model_name=\"a\\\"b\"} 4e+06",

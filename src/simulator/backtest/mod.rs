@@ -27,6 +27,8 @@ mod sizing;
 pub mod world;
 
 #[cfg(test)]
+mod sla_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -69,7 +69,9 @@ impl Planner {
 
 /// Whether it looks at the replicas themselves: at how full they are, or at what they teach.
 fn reads_servers(policy: &ModelPolicy) -> bool {
-    policy.load.is_some() || matches!(policy.capacity, CapacityModel::Queueing(_))
+    policy.load.is_some()
+        || matches!(policy.capacity, CapacityModel::Queueing(_) | CapacityModel::Iterations)
+        || policy.regression.is_some()
 }
 
 impl Policy for Planner {
