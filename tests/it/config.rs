@@ -409,7 +409,7 @@ fn reports_need_a_folder_and_have_an_interval() {
     let refused = |text: &str| lines(&with(text).expect_err(text)).join("\n");
     assert!(refused("report: {}").contains("report.dir: required: expected a folder"), "{}", refused("report: {}"));
     let short = refused("report: { dir: r, interval: 59s }");
-    assert!(short.contains("report.interval: expected a duration") && short.lines().count() == 1, "{short}");
+    assert!(short.contains("report.interval: expected at least 1m, got \"59s\"") && short.lines().count() == 1, "{short}");
 }
 
 #[test]
