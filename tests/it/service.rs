@@ -19,7 +19,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use inference_planner_exporter::engines::render::{self, InferaPage, InferaSeries, infera_edges};
@@ -291,18 +291,48 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// Held while an exporter is tried. What takes all processors would stretch the windows of the others, and waits until it is alone.
+static TURN: RwLock<()> = RwLock::new(());
+
+enum Turn {
+    Beside(#[expect(dead_code, reason = "held, never read")] RwLockReadGuard<'static, ()>),
+    #[cfg(feature = "real-programs")]
+    Alone(#[expect(dead_code, reason = "held, never read")] std::sync::RwLockWriteGuard<'static, ()>),
+}
+
 /// A folder with configuration and profile.
-pub struct Site(tempfile::TempDir);
+pub struct Site {
+    folder: tempfile::TempDir,
+    _turn: Turn,
+}
 
 impl Site {
     pub fn new() -> Self {
-        let site = Self(tempfile::tempdir().unwrap());
+        Self::in_turn(Turn::Beside(TURN.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Once nobody else has one. It is not queued for: a test with two sites must not wait for itself.
+    #[cfg(feature = "real-programs")]
+    pub fn alone() -> Self {
+        let patience = Instant::now() + Duration::from_secs(600);
+        loop {
+            match TURN.try_write() {
+                Ok(turn) => return Self::in_turn(Turn::Alone(turn)),
+                Err(std::sync::TryLockError::Poisoned(turn)) => return Self::in_turn(Turn::Alone(turn.into_inner())),
+                Err(std::sync::TryLockError::WouldBlock) => assert!(Instant::now() < patience, "the other tests do not end"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn in_turn(turn: Turn) -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap(), _turn: turn };
         site.write("profile.json", FLAT_PROFILE);
         site
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
