@@ -23,9 +23,10 @@
 //! | [`profiler`] | What can a replica do? Measures a live server, writes profile.json. I/O | units, exposition, engines, planner |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
 //! | [`decisions`] | Which changes of what we publish stand, and has anyone acted on them? Pure | units, planner |
-//! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape, decisions |
-//! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator, decisions |
-//! | [`server`] | How do others read us? HTTP | units, export, planner, report, decisions |
+//! | [`history`] | What happened in the last hours? A bounded memory for plots. Pure | units, planner |
+//! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape, decisions, history |
+//! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator, decisions, history |
+//! | [`server`] | How do others read us? HTTP | units, export, planner, report, decisions, history |
 //! | [`state`] | What survives a restart? The state file. I/O | units, planner |
 //! | [`record`] | How can a decision be made again elsewhere? I/O | units, planner |
 //! | [`app`] | How does it all run? The tick; the only place with the clock | all |
@@ -61,6 +62,7 @@ pub mod decisions;
 pub mod engines;
 pub mod export;
 pub mod exposition;
+pub mod history;
 pub mod planner;
 pub mod profiler;
 pub mod record;

@@ -13,7 +13,9 @@ use crate::app::quiet::Quiet;
 use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::decisions::{self, Decision, DecisionId, Ledger, Refusal};
+use crate::export::served::patience;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
+use crate::history::{self, ModelHistory};
 use crate::planner::allotment::{Claim, allot};
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
@@ -68,6 +70,7 @@ struct ModelState {
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
     replicas: BTreeMap<PoolId, Lifecycle>,
+    history: ModelHistory,
     stale_lists: Vec<String>,
     /// Which models the targets show instead, in words.
     absent: Option<String>,
@@ -137,7 +140,9 @@ impl Exporter {
             // The new limits, pins and modes bind now, not at the next round.
             let interval_changed = policy.interval != state.policy.interval;
             let (plan, memory) = reissue(&state.plan, memory, &policy, interval_changed, now);
-            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, plan: Arc::new(plan), ..state });
+            let mut history = state.history;
+            history.set_span(history_span(&config));
+            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, plan: Arc::new(plan), history, ..state });
         }
         self.models.sort_by(|a, b| (a.origin, &a.key).cmp(&(b.origin, &b.key)));
         self.add_named_models(now);
@@ -165,6 +170,7 @@ impl Exporter {
             events.extend(violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }));
             tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
             events.extend(changes(&state.plan, &plan));
+            state.history.note(&plan, patience(config.scrape.interval));
             state.memory = after.clone();
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
@@ -220,6 +226,7 @@ impl Exporter {
             plan: Arc::clone(&state.plan),
             engines: state.engines.clone(),
             replicas: state.replicas.clone(),
+            history: state.history.clone(),
             remarks: state.stale_lists.iter().chain(&state.absent).cloned().collect(),
         };
         Snapshot {
@@ -391,12 +398,18 @@ impl Exporter {
             plan: Arc::new(plan),
             engines: BTreeMap::new(),
             replicas: BTreeMap::new(),
+            history: ModelHistory::new(history_span(&self.config)),
             stale_lists: Vec::new(),
             absent: None,
             stand_in: false,
             seen: now.monotonic,
         });
     }
+}
+
+/// What is shown: the last hours, or what the next report is about where that is more.
+fn history_span(config: &Config) -> Duration {
+    config.report.as_ref().map_or(history::SPAN, |report| report.interval)
 }
 
 /// The models that a pattern's targets show in this round.

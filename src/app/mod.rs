@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod persist;
 mod quiet;
 pub mod recording;
+mod reporting;
 pub mod status;
 pub mod tally;
 pub mod watch;
@@ -41,6 +42,7 @@ use events::Event;
 use exporter::Exporter;
 use fleet::Fleet;
 use persist::Keeper;
+use reporting::Reporter;
 
 /// Reads the configuration with everything it names, or tells all its problems.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
@@ -144,6 +146,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         snapshot,
         newest,
         keeper,
+        reporter: Reporter::new(config.report.as_ref(), now),
         recorder,
         portable: loaded.portable,
         warned,
@@ -173,6 +176,7 @@ struct Ticker {
     /// Wakes those who wait for a decision.
     newest: tokio::sync::watch::Sender<DecisionId>,
     keeper: Keeper,
+    reporter: Reporter,
     recorder: Option<Recorder>,
     portable: Portable,
     warned: Vec<Problem>,
@@ -188,7 +192,7 @@ impl Ticker {
         // only be followed by a fleet that changes.
         let longest = self.exporter.config().scrape.timeout;
         tokio::select! {
-            _ = &mut inbox.stopped => return self.keeper.finish(&self.exporter).await,
+            _ = &mut inbox.stopped => return self.finish().await,
             _settled = tokio::time::timeout(longest, self.discovery.settled()) => {}
         }
         let mut wait = Duration::ZERO;
@@ -209,7 +213,12 @@ impl Ticker {
             self.conclude(&reports, &fleet, began);
             wait = self.until_next_round();
         }
-        self.keeper.finish(&self.exporter).await;
+        self.finish().await;
+    }
+
+    /// Writes what has to be on disk before the process ends.
+    async fn finish(self) {
+        tokio::join!(self.keeper.finish(&self.exporter), self.reporter.finish(self.clock.now()));
     }
 
     /// One round of reports about the targets of one configuration; `None` when asked to stop. A reload does not wait for a hung server, and
@@ -253,6 +262,7 @@ impl Ticker {
     fn conclude(&mut self, reports: &[TargetReport], fleet: &Fleet, now: Moment) {
         let (rounds, events) = self.exporter.round(reports, fleet, now);
         self.show(now);
+        self.reporter.note(&self.snapshot.load_full(), now);
         for event in &events {
             log(event, self.exporter.config());
         }
@@ -349,6 +359,7 @@ impl Ticker {
         warnings.iter().filter(|warning| !told(warning)).for_each(|warning| tracing::warn!("{warning}"));
         self.warned = warnings;
         self.portable = loaded.portable;
+        self.reporter.adopt(config.report.as_ref(), now);
         self.exporter.adopt(Arc::clone(&config), now);
         let events = self.exporter.issue_decisions(now);
         let decision = self.exporter.last_decision();

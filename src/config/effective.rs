@@ -67,6 +67,10 @@ pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
         }
     }
     yaml.line(0, format_args!("max_target_series: {}", config.max_target_series));
+    if let Some(report) = &config.report {
+        let (dir, interval) = (quoted(&report.dir.to_string_lossy()), text(report.interval));
+        yaml.line(0, format_args!("report: {{ dir: {dir}, interval: {interval} }}"));
+    }
     budget(&mut yaml, 0, config.gpus);
     yaml.line(0, "models:");
     for (model, origins) in config.models.iter().zip(origins) {

@@ -307,6 +307,7 @@ impl Draft {
             overrides_file: settings.overrides_file.clone(),
             queueing_config: settings.queueing_config.clone(),
             max_target_series: settings.max_target_series,
+            report: settings.report.clone(),
             gpus: settings.gpus,
             models,
             files: Vec::new(),

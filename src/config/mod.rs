@@ -92,6 +92,8 @@ pub struct Config {
     pub queueing_config: Option<PathBuf>,
     /// Above this many targets the per-target families are left out.
     pub max_target_series: usize,
+    /// Where reports are written while it runs, if at all.
+    pub report: Option<ReportConfig>,
     /// GPUs of all models together, at least and at most.
     pub gpus: GpuBand,
     /// The models to plan.
@@ -111,6 +113,15 @@ pub struct ServerConfig {
     pub enable_lifecycle: bool,
     /// How long a decision may go without an acknowledgement.
     pub acknowledge_within: Duration,
+}
+
+/// Reports that are written while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportConfig {
+    /// The folder for them.
+    pub dir: PathBuf,
+    /// Time between two of them.
+    pub interval: Duration,
 }
 
 /// Settings of scraping.

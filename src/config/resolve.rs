@@ -15,8 +15,8 @@ use super::predictor::PredictorDraft;
 use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
-    ModelSelector, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset, queueing,
-    scalar, schema,
+    ModelSelector, ReportConfig, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset,
+    queueing, scalar, schema,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{GpuBand, GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub overrides_file: Option<PathBuf>,
     pub queueing_config: Option<PathBuf>,
     pub max_target_series: usize,
+    pub report: Option<ReportConfig>,
     pub gpus: GpuBand,
 }
 
@@ -116,8 +117,21 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
         overrides_file: path(values, "overrides_file", folder),
         queueing_config: path(values, "queueing_config", folder),
         max_target_series: values.count("max_target_series").map_or(0, size),
+        report: report(values, folder),
         gpus: budget(values, ""),
     }
+}
+
+/// Where and when reports are written; `None` where the section is not written, or has a problem.
+fn report(values: &mut Values, folder: &Path) -> Option<ReportConfig> {
+    if !values.is_written("report") {
+        return None;
+    }
+    let (dir, interval) = (path(values, "report.dir", folder), values.span("report.interval"));
+    if dir.is_none() && !values.is_wrong("report.dir") {
+        values.problem("report.dir", "required: expected a folder");
+    }
+    Some(ReportConfig { dir: dir?, interval: interval? })
 }
 
 /// All models, with the rules that hold across them.

@@ -222,7 +222,9 @@ const TO_PLANNER: &[Key] = &[
     key("max_target_series", Count(0, 1_000_000), Value("1000"), "Above this many targets the families with a `target` label are left out."),
     key("max_gpu_budget", Count(1, MOST_GPUS), Derived("none"), "GPUs of all models together at most. Where they want more, those of the highest `priority` come first, and equals share in proportion to their wishes."),
     key("min_gpu_budget", Count(0, MOST_GPUS), Derived("none"), "GPUs of all models together at least."),
-    later("report"),
+    section("report", "What the status page shows, as files written while the exporter runs, and a log of every decision."),
+    key("report.dir", Path, Derived("required with `report`"), "The folder, which is made if it does not exist. A disk that refuses costs the report and nothing else."),
+    key("report.interval", Span(60 * SECOND), Value("24h"), "Time between two files, from one wall-clock multiple (UTC) to the next. A file shows what happened since the last, at most 24h."),
 
     key("models", List, Required, "The models to plan."),
     section("models[]", "One model."),
@@ -242,7 +244,7 @@ const TO_PLANNER: &[Key] = &[
     key("models[].custom.metrics[].labels", List, Derived("every series"), "Only series that have these labels count."),
     key("models[].custom.metrics[].labels[]", Text, Required, "`LABEL=VALUE`."),
     key("models[].priority", Count(0, 1000), Value("0"), "Under a GPU budget of all models: larger comes first."),
-    later("models[].scope"), later("models[].report"),
+    later("models[].scope"),
 
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written; preset wva takes both or none, and learns them where none is."),
     key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),

@@ -4,11 +4,22 @@
 //! an old number alive.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::snapshot::{ModelSnapshot, Snapshot};
 use crate::decisions::Decision;
 use crate::planner::plan::{OverrideKind, Plan, PoolPlan, Reason};
 use crate::units::{Moment, PoolId, Replicas};
+
+/// Without a round for this long the process is unhealthy, however short the interval.
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(30);
+/// Rounds that may be missed before the process is unhealthy.
+const MISSED_ROUNDS: u32 = 5;
+
+/// How long there may be no round: beyond, the process is unhealthy, and nobody knows what was in between.
+pub fn patience(scrape_interval: Duration) -> Duration {
+    scrape_interval.saturating_mul(MISSED_ROUNDS).max(SHORTEST_PATIENCE)
+}
 
 /// Why a pool has no recommendation to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

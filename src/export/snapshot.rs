@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decisions::Standing;
+use crate::history::ModelHistory;
 use crate::planner::input::{FailureKind, GpuBand, Lifecycle, ModelPolicy};
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
@@ -52,6 +53,8 @@ pub struct ModelSnapshot {
     pub engines: BTreeMap<PoolId, String>,
     /// Replicas that start and that end, of the pools whose discovery tells them. The ready ones are the plan's.
     pub replicas: BTreeMap<PoolId, Lifecycle>,
+    /// Its last hours.
+    pub history: ModelHistory,
     /// What people should know beside the plan: lists of targets that could not be read again, a name that no target knows. Sentences.
     pub remarks: Vec<String>,
 }

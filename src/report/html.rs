@@ -30,9 +30,63 @@ impl Write for Escaper<'_, '_> {
     }
 }
 
+/// A cell of [`records`]. It can only be made of escaped text.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    html: String,
+    class: &'static str,
+}
+
+impl Cell {
+    /// Text.
+    pub fn text(text: impl Display) -> Self {
+        Self { html: Escaped(text).to_string(), class: "" }
+    }
+
+    /// Text, or a dash where it is not known.
+    pub fn known<T: Display>(value: Option<T>) -> Self {
+        Self::text(known(value))
+    }
+
+    /// A number, at the right edge; a dash where it is not known.
+    pub fn number<T: Display>(value: Option<T>) -> Self {
+        Self { html: Escaped(known(value)).to_string(), class: " class=\"number\"" }
+    }
+
+    /// Text that leads to a path of ours with this query.
+    pub fn link(path: &str, text: impl Display) -> Self {
+        Self { html: format!("<a href=\"{}\">{}</a>", Escaped(path), Escaped(text)), class: "" }
+    }
+
+    /// A word in a colour of the stylesheet, and a sentence.
+    pub fn word(class: &'static str, word: impl Display, sentence: impl Display) -> Self {
+        Self { html: format!("<span><b class=\"reason {class}\">{}</b> {}</span>", Escaped(word), Escaped(sentence)), class: "" }
+    }
+}
+
+/// A table of things with the same facts. Where it is too narrow for a table, each thing becomes a list of its facts.
+pub fn records(header: &[&str], rows: &[Vec<Cell>]) -> String {
+    let mut html = String::from("<div class=\"scroll\"><table class=\"records\">\n<tr>");
+    let numbers = |column: usize| rows.iter().filter_map(|row| row.get(column)).any(|cell| !cell.class.is_empty());
+    for (column, name) in header.iter().enumerate() {
+        let class = if numbers(column) { " class=\"number\"" } else { "" };
+        let _ = write!(html, "<th{class}>{}</th>", Escaped(name));
+    }
+    html.push_str("</tr>\n");
+    for row in rows {
+        html.push_str("<tr>");
+        for (cell, name) in row.iter().zip(header) {
+            let _ = write!(html, "<td data-label=\"{}\"{}>{}</td>", Escaped(name), cell.class, cell.html);
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</table></div>\n");
+    html
+}
+
 /// A table with a header row; every cell is escaped here.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<table>\n<tr>");
+    let mut html = String::from("<div class=\"scroll\"><table>\n<tr>");
     for cell in header {
         let _ = write!(html, "<th>{}</th>", Escaped(cell));
     }
@@ -44,7 +98,7 @@ pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
         }
         html.push_str("</tr>\n");
     }
-    html.push_str("</table>\n");
+    html.push_str("</table></div>\n");
     html
 }
 

@@ -103,7 +103,17 @@ fn curve<At: Across>(name: String, ink: Ink, places: impl Iterator<Item = At>, v
 }
 
 fn plot<At: Across>(title: &str, across: &Axis, values: &Axis, curves: Vec<Curve<At>>) -> String {
-    let plot = Plot { title: title.to_owned(), size: Size::Full, time: across, values, curves, limit: None, shade: None, marks: None };
+    let plot = Plot {
+        title: title.to_owned(),
+        size: Size::Full,
+        time: across,
+        values,
+        curves,
+        limit: None,
+        shade: None,
+        marks: None,
+        bands: Vec::new(),
+    };
     plot.svg()
 }
 

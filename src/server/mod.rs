@@ -6,7 +6,7 @@
 
 mod connection;
 mod decisions;
-mod page;
+pub mod page;
 mod routes;
 
 use std::io;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, State as Extract};
-use axum::http::header::{ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY};
+use axum::extract::{DefaultBodyLimit, Path, Query, State as Extract};
+use axum::http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -18,7 +20,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use super::{Settings, State, decisions, page};
 use crate::export::page::{CONTENT_TYPE as METRICS, Page, render_recommendation};
-use crate::export::served::{as_served, find_pool, served};
+use crate::export::served::{as_served, find_pool, patience, served};
 use crate::export::snapshot::Snapshot;
 use crate::report::plans;
 use crate::units::{Moment, PoolId};
@@ -27,10 +29,6 @@ use crate::units::{Moment, PoolId};
 const BODY_LIMIT: usize = 4096;
 /// A page below this many bytes is not worth compressing.
 const WORTH_COMPRESSING: usize = 1024;
-/// Without a round for this long the process is unhealthy, however short the interval.
-const SHORTEST_PATIENCE: Duration = Duration::from_secs(30);
-/// Rounds that may be missed before the process is unhealthy.
-const MISSED_ROUNDS: u32 = 5;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -117,18 +115,19 @@ async fn api_plans(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) ->
     compressed(&headers, "application/json", format!("{:#}\n", plans::document(&served)))
 }
 
-async fn status(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn status(Extract(shared): Extract<Arc<Shared>>, Query(query): Query<page::Query>, headers: HeaderMap) -> Response {
     let (snapshot, now) = shared.now();
-    let mut response = compressed(&headers, "text/html; charset=utf-8", page::render(&snapshot, now));
-    let policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, axum::http::HeaderValue::from_static(policy));
-    response
+    let Some(html) = page::render(&snapshot, now, &query) else {
+        return text(StatusCode::NOT_FOUND, "no model of that name; see /\n");
+    };
+    let policy = [(CONTENT_SECURITY_POLICY, page::policy()), (REFERRER_POLICY, "no-referrer".to_owned())];
+    (policy, compressed(&headers, "text/html; charset=utf-8", html)).into_response()
 }
 
 async fn healthy(Extract(shared): Extract<Arc<Shared>>) -> Response {
     let (snapshot, now) = shared.now();
     let age = now.monotonic.saturating_sub(snapshot.at.monotonic);
-    let patience = snapshot.scrape_interval.saturating_mul(MISSED_ROUNDS).max(SHORTEST_PATIENCE);
+    let patience = patience(snapshot.scrape_interval);
     if age > patience {
         let problem = format!("no round for {} s, expected one within {} s\n", age.as_secs(), patience.as_secs());
         return text(StatusCode::SERVICE_UNAVAILABLE, problem);
@@ -167,7 +166,8 @@ pub(super) fn stopping() -> Response {
 
 /// The body, gzipped where the client takes that.
 pub(super) fn compressed(headers: &HeaderMap, content_type: &'static str, body: String) -> Response {
-    let described = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
+    let described =
+        [(CONTENT_TYPE, content_type), (X_CONTENT_TYPE_OPTIONS, "nosniff"), (CACHE_CONTROL, "no-store"), (VARY, "Accept-Encoding")];
     if body.len() >= WORTH_COMPRESSING && takes_gzip(headers) {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         if let Ok(zipped) = encoder.write_all(body.as_bytes()).and_then(|()| encoder.finish()) {

@@ -398,6 +398,21 @@ fn without_a_model_flag_every_model_gets_a_policy_of_its_own() {
 }
 
 #[test]
+fn reports_need_a_folder_and_have_an_interval() {
+    let with = |report: &str| load_with(file("/etc/planner/c.yaml", &format!("{report}\n{MINIMAL}")), None);
+    let report = |text: &str| good(with(text)).config.report.map(|report| (report.dir, report.interval));
+    assert_eq!(report(""), None);
+    assert_eq!(report("report: { dir: r }"), Some((PathBuf::from("/etc/planner/r"), Duration::from_secs(24 * 3600))));
+    assert_eq!(report("report: { dir: /r, interval: 1h }"), Some((PathBuf::from("/r"), Duration::from_secs(3600))));
+    let loaded = good(with("report: { dir: r, interval: 90m }"));
+    assert!(loaded.effective.contains("\nreport: { dir: \"/etc/planner/r\", interval: 1h 30m }\n"), "{}", loaded.effective);
+    let refused = |text: &str| lines(&with(text).expect_err(text)).join("\n");
+    assert!(refused("report: {}").contains("report.dir: required: expected a folder"), "{}", refused("report: {}"));
+    let short = refused("report: { dir: r, interval: 59s }");
+    assert!(short.contains("report.interval: expected at least 1m, got \"59s\"") && short.lines().count() == 1, "{short}");
+}
+
+#[test]
 fn urls_alone_plan_one_aggregated_pool_by_throughput() {
     let flags = Flags { metrics_urls: flags().metrics_urls, ..Flags::default() };
     let loaded = good(load_with(Inputs { flags, ..Inputs::default() }, None));

@@ -25,6 +25,7 @@ pub mod fixture {
 
     use inference_planner_exporter::decisions::{Kept, Ledger, ModelState};
     use inference_planner_exporter::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, TargetStatus};
+    use inference_planner_exporter::history::{ModelHistory, SPAN};
     use inference_planner_exporter::planner::input::*;
     use inference_planner_exporter::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
     use inference_planner_exporter::planner::plan::*;
@@ -226,6 +227,7 @@ pub mod fixture {
             plan: Arc::new(plan(name, pools)),
             engines: pools.iter().map(|&pool| (pool.into(), "infera".to_owned())).collect(),
             replicas: BTreeMap::new(),
+            history: ModelHistory::new(SPAN),
             remarks: Vec::new(),
         }
     }

@@ -2,6 +2,8 @@
 
 mod access;
 mod backtest_cli;
+#[cfg(feature = "real-programs")]
+mod browser;
 mod config;
 mod config_files;
 mod config_wva;
@@ -35,4 +37,5 @@ mod simulator_fit;
 mod simulator_naive;
 mod simulator_pages;
 mod state;
+mod status_page;
 mod tidy;

@@ -184,7 +184,7 @@ async fn an_expired_recommendation_is_on_no_page() {
     let plans: serde_json::Value = serde_json::from_slice(&get(server.addr, "/api/v1/plans").await.body).unwrap();
     assert!(plans["models"][0]["pools"][0]["recommended_replicas"].is_null());
     assert_eq!(plans["models"][0]["pools"][0]["planned_replicas"], 2);
-    assert!(get(server.addr, "/").await.text().contains("<td>expired: the last recommendation is no longer valid</td>"));
+    assert!(get(server.addr, "/").await.text().contains("expired</b> the last recommendation is no longer valid"));
     server.shutdown().await.unwrap();
 }
 
@@ -365,7 +365,7 @@ async fn the_status_page_shows_the_decision_so_that_it_can_be_redone() {
     ] {
         assert!(page.contains(shown), "{shown}");
     }
-    for external in ["<script", "http://", "https://", "src="] {
+    for external in ["<link rel=\"stylesheet", "http://", "https://", "src="] {
         assert!(!page.contains(external), "{external}");
     }
     server.shutdown().await.unwrap();
@@ -412,7 +412,7 @@ async fn names_cannot_inject_markup_into_the_status_page() {
     snapshot.targets = vec![target];
     let server = start(snapshot, fixture::AT).await;
     let answer = get(server.addr, "/").await;
-    assert!(!answer.text().contains("<script"));
+    assert_eq!(answer.text().matches("<script").count(), 1, "our own");
     assert!(answer.text().contains("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"));
     assert!(answer.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
     server.shutdown().await.unwrap();

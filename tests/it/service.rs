@@ -11,6 +11,7 @@ mod naming;
 mod process;
 mod queueing_config;
 mod reload;
+mod reports;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use inference_planner_exporter::engines::render::{self, InferaPage, InferaSeries, infera_edges};
@@ -38,7 +39,7 @@ const FLAT_PROFILE: &str = r#"{
   "prefill_engine_num_gpu": 1, "decode_engine_num_gpu": 1 }"#;
 
 /// Of each router where two share the load: 2.5 replicas' worth in all, so 3 are recommended.
-const HALF_LOAD: f64 = 12.5;
+pub const HALF_LOAD: f64 = 12.5;
 
 /// Calls `probe` until it gives something.
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
@@ -290,18 +291,48 @@ pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// Held while an exporter is tried. What takes all processors would stretch the windows of the others, and waits until it is alone.
+static TURN: RwLock<()> = RwLock::new(());
+
+enum Turn {
+    Beside(#[expect(dead_code, reason = "held, never read")] RwLockReadGuard<'static, ()>),
+    #[cfg(feature = "real-programs")]
+    Alone(#[expect(dead_code, reason = "held, never read")] std::sync::RwLockWriteGuard<'static, ()>),
+}
+
 /// A folder with configuration and profile.
-pub struct Site(tempfile::TempDir);
+pub struct Site {
+    folder: tempfile::TempDir,
+    _turn: Turn,
+}
 
 impl Site {
     pub fn new() -> Self {
-        let site = Self(tempfile::tempdir().unwrap());
+        Self::in_turn(Turn::Beside(TURN.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Once nobody else has one. It is not queued for: a test with two sites must not wait for itself.
+    #[cfg(feature = "real-programs")]
+    pub fn alone() -> Self {
+        let patience = Instant::now() + Duration::from_secs(600);
+        loop {
+            match TURN.try_write() {
+                Ok(turn) => return Self::in_turn(Turn::Alone(turn)),
+                Err(std::sync::TryLockError::Poisoned(turn)) => return Self::in_turn(Turn::Alone(turn.into_inner())),
+                Err(std::sync::TryLockError::WouldBlock) => assert!(Instant::now() < patience, "the other tests do not end"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn in_turn(turn: Turn) -> Self {
+        let site = Self { folder: tempfile::tempdir().unwrap(), _turn: turn };
         site.write("profile.json", FLAT_PROFILE);
         site
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.folder.path().join(name)
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {

@@ -82,8 +82,7 @@ const ONLY_THROUGHPUT: &str = "read only where throughput scaling predicts (opti
 const ONLY_LOAD: &str = "read only with optimization_target load and in modes with that role, in Dynamo as well";
 const NO_ROLE: &str = "the mode has no such role";
 const NO_DATABASE: &str = "there is no database of GPUs here: `profile` measures, `planner.profile` reads Dynamo's profile data, and without either the model is learned from live windows";
-const REPORT: &str =
-    "`plan`, `backtest --html` and the page at `/` show what the planner does; `--record` keeps it. Nothing is written at intervals";
+const REPORT: &str = "the page at `/` is always there; `report: { dir, interval }` writes it at intervals, with a log of every decision, into a folder of yours";
 const PLUGINS: &str = "stages are part of one process here; a second protocol for them would buy nothing";
 const POWER: &str = "watts are not planned; `max_gpu_budget` bounds the GPUs";
 const GLOBAL: &str = "several models share one exporter and one GPU budget; nobody delegates";

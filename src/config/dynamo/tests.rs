@@ -71,7 +71,7 @@ fn a_field_without_a_key_says_why() {
     );
     for line in [
         "# - namespace: prod. targets are chosen by selectors",
-        "# - report_interval_hours: null. `plan`, ",
+        "# - report_interval_hours: null. the page at `/` ",
         "# - kalman_r: 3. would be planner.kalman_r; read only by predictor kalman",
         "# - scheduling.gateway: {...}. stages are part of one process",
         "# - no_correction: true. Dynamo itself no longer reads it",

@@ -106,6 +106,7 @@ fn counts_plot<'a>(axes: &'a Axes, counts: &'a Axis, outcome: &Outcome, role: Ro
         limit: None,
         shade: axes.shade,
         marks: (size == Size::Full).then(|| marks(&outcome.decisions, role)),
+        bands: Vec::new(),
     }
 }
 
@@ -119,6 +120,7 @@ fn rates_plot<'a>(axes: &'a Axes, outcome: &Outcome) -> Plot<'a> {
         limit: None,
         shade: axes.shade,
         marks: None,
+        bands: Vec::new(),
     }
 }
 
@@ -165,6 +167,7 @@ fn latency_plot<'a>(
         limit: Some(Limit { value: objective.get(), label: format!("objective {}", latency(objective)) }),
         shade: axes.shade,
         marks: None,
+        bands: Vec::new(),
     }
 }
 

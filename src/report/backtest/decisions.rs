@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use crate::planner::plan::{HoldKind, Reason, Step, StepReason};
+use crate::planner::plan::{Step, StepReason};
 use crate::report::html::Escaped;
-use crate::report::plot::{Mark, Sign, Tone, clock, mark_key};
+use crate::report::plot::{Mark, Sign, clock};
+use crate::report::verdict::{counted, sign, tone};
 use crate::simulator::backtest::outcome::Decision;
 use crate::simulator::backtest::{Outcome, PoolWhy, Why};
 use crate::units::{Replicas, Role};
@@ -60,35 +61,6 @@ pub(super) fn marks(decisions: &[Decision], role: Role) -> Vec<Mark> {
         last = Some(reason);
     }
     marks
-}
-
-fn sign(reason: Option<Reason>) -> Sign {
-    match reason.and_then(Reason::hold_kind) {
-        None => Sign::Ring,
-        Some(HoldKind::Deliberate | HoldKind::Decreed) => Sign::Square,
-        Some(HoldKind::Blind) => Sign::Diamond,
-    }
-}
-
-fn tone(reason: Option<Reason>) -> Tone {
-    match (reason, reason.and_then(Reason::hold_kind)) {
-        (Some(Reason::SloUnreachable), _) | (_, Some(HoldKind::Blind)) => Tone::Alarm,
-        (_, None) => Tone::Calm,
-        (_, Some(HoldKind::Deliberate)) => Tone::Wait,
-        (_, Some(HoldKind::Decreed)) => Tone::Fixed,
-    }
-}
-
-/// What the marks mean.
-pub(super) fn legend() -> String {
-    let keys = [
-        mark_key(Sign::Up, Tone::Calm, "raised"),
-        mark_key(Sign::Down, Tone::Calm, "cut"),
-        mark_key(Sign::Ring, Tone::Calm, "computed again after a hold"),
-        mark_key(Sign::Square, Tone::Wait, "held: the planner waits"),
-        mark_key(Sign::Diamond, Tone::Alarm, "held: the planner does not see"),
-    ];
-    format!("<p class=\"keys\">{}</p>\n", keys.join(" "))
 }
 
 fn tooltip(change: &Change<'_>, role: Role) -> String {
@@ -146,11 +118,6 @@ pub(super) fn list(outcome: &Outcome) -> String {
     }
     html.push_str("</ol></details>\n");
     html
-}
-
-/// A number and what it counts.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// When, what and why in one line, then a line for each pool that proposals were made for.

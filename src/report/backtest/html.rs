@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::charts::{Axes, full, small};
-use super::decisions::{counted, legend, list, words};
+use super::decisions::{list, words};
 use super::rows::{ATTAINMENT, HEADERS, LEGEND, best, goal, largest, notes, rows};
 use crate::report::html::{Escaped, brief};
 use crate::report::plot::{CURSOR, Ink, STYLE, clock, key, latency};
+use crate::report::verdict::{counted, legend};
 use crate::simulator::backtest::comparison::Comparison;
 use crate::simulator::backtest::outcome::Outcome;
 use crate::units::{Ratio, Seconds};

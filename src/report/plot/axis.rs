@@ -52,6 +52,18 @@ impl Axis {
         Self { scale: Scale::Linear, from: 0.0, to, ticks: linear(to, step, label) }
     }
 
+    /// The time of day (UTC) between two moments since the Unix epoch, with labels for at most so many intervals.
+    pub fn time_of_day(from: Seconds, to: Seconds, intervals: f64) -> Self {
+        let (from, to) = (from.get(), to.get().max(from.get() + 1.0));
+        let step = SPANS.into_iter().find(|span| (to - from) / span <= intervals).unwrap_or(172_800.0);
+        let first = (from / step).ceil();
+        // `as` saturates; there are at most some ten intervals.
+        let count = (to / step - first).max(0.0) as u32;
+        let moments = (0..=count).map(|at| (first + f64::from(at)) * step).filter(|at| *at <= to);
+        let label = |at: f64| if step < 60.0 { time_of_day(Seconds(at)) } else { time_of_day(Seconds(at))[..5].to_owned() };
+        Self { scale: Scale::Linear, from, to, ticks: moments.map(|value| Tick { value, label: label(value) }).collect() }
+    }
+
     /// Numbers of replicas, from 0.
     pub fn counts(most: Replicas) -> Self {
         Self::from_zero(most.as_f64(), 1.0)
@@ -128,6 +140,13 @@ pub fn latency(value: Seconds) -> String {
     if value.get() < 0.9995 { format!("{} ms", brief(1000.0 * value.get())) } else { format!("{} s", brief(value.get())) }
 }
 
+/// The time of day (UTC) of a moment since the Unix epoch: hours, minutes and seconds, two digits each.
+pub fn time_of_day(at: Seconds) -> String {
+    // `as` saturates and makes 0 of what is no number.
+    let seconds = at.get().round() as u64 % 86_400;
+    format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// A time since the start: hours, minutes and seconds.
 pub fn clock(at: Seconds) -> String {
     // `as` saturates and makes 0 of what is no number.
@@ -176,6 +195,20 @@ mod tests {
             assert_eq!(labels(&Axis::elapsed(Seconds(length), 5.0)), expected);
         }
         assert!(labels(&Axis::elapsed(Seconds(3e7), 5.0)).len() <= 7);
+    }
+
+    #[test]
+    fn times_of_day_are_labelled_at_round_moments_inside_the_axis() {
+        let day = 19_675.0 * 86_400.0;
+        let labelled = |from: f64, to: f64| {
+            let axis = Axis::time_of_day(Seconds(day + from), Seconds(day + to), 5.0);
+            assert!(axis.ticks().iter().all(|tick| axis.place(tick.value).is_some_and(|place| (0.0..=1.0).contains(&place))));
+            labels(&axis).join(" ")
+        };
+        assert_eq!(labelled(3.0 * 3600.0 + 100.0, 9.0 * 3600.0 + 100.0), "04:00 06:00 08:00");
+        assert_eq!(labelled(82_800.0, 90_000.0), "23:00 23:30 00:00 00:30 01:00");
+        assert_eq!(labelled(5.0, 65.0), "00:00:15 00:00:30 00:00:45 00:01:00");
+        assert_eq!(labelled(61.0, 61.0), "00:01:01 00:01:02");
     }
 
     #[test]

@@ -9,10 +9,10 @@ mod reduce;
 
 use std::fmt::Write;
 
-pub use axis::{Axis, Tick, clock, latency};
+pub use axis::{Axis, Tick, clock, latency, time_of_day};
 pub use reduce::means;
 
-use super::html::Escaped;
+use super::html::{Escaped, brief};
 use crate::units::{Ratio, Seconds, Tokens};
 
 /// The stylesheet of every page: colours as custom properties, for light and for dark.
@@ -185,6 +185,19 @@ pub struct Mark {
     pub text: String,
 }
 
+/// A span of time in which something was so, shown as a strip below the curves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Band {
+    /// On the axis of time.
+    pub from: Seconds,
+    /// On the axis of time.
+    pub until: Seconds,
+    /// Its colour.
+    pub tone: Tone,
+    /// Shown when it is pointed at.
+    pub text: String,
+}
+
 /// Height of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
@@ -213,6 +226,8 @@ pub struct Plot<'a, At = Seconds> {
     pub shade: Option<Seconds>,
     /// Above the curves. `None` leaves no room for them.
     pub marks: Option<Vec<Mark>>,
+    /// Below the curves, in order of time.
+    pub bands: Vec<Band>,
 }
 
 impl<At: Across> Plot<'_, At> {
@@ -226,8 +241,12 @@ impl<At: Across> Plot<'_, At> {
         }
         html.push_str("</figcaption>\n");
         let (top, area) = (self.top(), self.area());
-        let _ =
-            writeln!(html, "<svg class=\"plot\" role=\"img\" aria-label=\"{}\" height=\"{}\">", Escaped(&self.title), top + area + LABELS);
+        let _ = writeln!(
+            html,
+            "<svg class=\"plot\" role=\"img\" aria-label=\"{}\" height=\"{}\">",
+            Escaped(self.in_words()),
+            top + area + LABELS
+        );
         self.frame(&mut html);
         let _ = writeln!(
             html,
@@ -241,10 +260,25 @@ impl<At: Across> Plot<'_, At> {
         }
         html.push_str("</svg>\n");
         self.draw_limit(&mut html);
+        self.draw_bands(&mut html);
         let _ = writeln!(html, "<rect class=\"cursor\" y=\"{top}\" width=\"1\" height=\"{area}\"/>");
         self.draw_marks(&mut html);
         html.push_str("</svg>\n</figure>\n");
         html
+    }
+
+    /// For those who cannot see it: where each curve ends, and between which values it lies.
+    fn in_words(&self) -> String {
+        let mut words = self.title.clone();
+        for curve in &self.curves {
+            let known = || curve.points.iter().filter_map(|point| point.value).filter(|value| value.is_finite());
+            let (low, high) = known().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+            let _ = match known().next_back() {
+                Some(last) => write!(words, "; {}: {} to {}, last {}", curve.name, brief(low), brief(high), brief(last)),
+                None => write!(words, "; {}: not known", curve.name),
+            };
+        }
+        words
     }
 
     fn top(&self) -> f64 {
@@ -303,6 +337,20 @@ impl<At: Across> Plot<'_, At> {
              <text class=\"limit left\" x=\"100%\" dx=\"-4\" y=\"{baseline}\">{}</text>",
             Escaped(&limit.label)
         );
+    }
+
+    fn draw_bands(&self, html: &mut String) {
+        let y = self.top() + self.area() + 1.0;
+        for (from, until, band) in reduce::bands(&self.bands, |at| self.time.place(at.get())) {
+            let _ = writeln!(
+                html,
+                "<rect class=\"{}\" x=\"{}%\" y=\"{y}\" width=\"{}%\" height=\"4\"><title>{}</title></rect>",
+                band.tone.class(),
+                coordinate(100.0 * from),
+                coordinate((100.0 * (until - from)).max(0.3)),
+                Escaped(&band.text)
+            );
+        }
     }
 
     fn draw_marks(&self, html: &mut String) {
@@ -397,6 +445,7 @@ mod tests {
             limit,
             shade: Some(Seconds(2.0)),
             marks: Some(vec![mark]),
+            bands: vec![Band { from: Seconds(1.0), until: Seconds(4.0), tone: Tone::Wait, text: "<held>".to_owned() }],
         }
     }
 
@@ -411,7 +460,7 @@ mod tests {
     fn text_from_outside_stays_text() {
         let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         let svg = plot(&time, &values, vec![curve(Shape::Line, &[(0.0, Some(1.0))]), curve(Shape::Steps, &[])]).svg();
-        for name in ["title", "a", "limit", "why"] {
+        for name in ["title", "a", "limit", "why", "held"] {
             assert!(svg.contains(&format!("&lt;{name}&gt;")), "{svg}");
         }
         assert!(!svg.contains("<a>") && !svg.contains("<limit>") && !svg.contains("<why>"), "{svg}");

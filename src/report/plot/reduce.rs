@@ -6,7 +6,7 @@
 //!
 //! A day at 5 s (17,280 points) takes at most some 12 kB a line this way.
 
-use super::{Mark, Point};
+use super::{Band, Mark, Point};
 use crate::units::Seconds;
 
 /// Columns of a drawing. Plots are at most about as wide as that many pixels.
@@ -142,6 +142,19 @@ pub fn means(points: &[Point], span: Seconds) -> Vec<Point> {
         group.first().map(|first| Point { at: Seconds((bin(first) + 0.5) * span), value })
     };
     points.chunk_by(|one, other| bin(one) == bin(other)).filter_map(mean).collect()
+}
+
+/// Where bands begin and end, in shares of the width. Those of one colour that would touch become one, with the text of the first.
+pub(super) fn bands(bands: &[Band], place: impl Fn(Seconds) -> Option<f64>) -> Vec<(f64, f64, &Band)> {
+    let mut kept: Vec<(f64, f64, &Band)> = Vec::new();
+    for band in bands {
+        let (Some(from), Some(until)) = (place(band.from), place(band.until)) else { continue };
+        match kept.last_mut() {
+            Some((_, end, last)) if last.tone == band.tone && column(*end, COLUMNS) >= column(from, COLUMNS) => *end = end.max(until),
+            _ => kept.push((from, until, band)),
+        }
+    }
+    kept
 }
 
 /// Marks of one kind that would cover each other become the first of them; its text says how many it stands for.
