@@ -1,5 +1,6 @@
 //! Scenarios, goldens and properties of the planner.
 
+mod budgets;
 mod churn;
 mod forecasts;
 mod goldens;
