@@ -12,4 +12,5 @@ mod queueing;
 mod scenarios;
 mod serving;
 mod silence;
+mod sla;
 pub(in crate::planner) mod world;
