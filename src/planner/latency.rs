@@ -87,16 +87,10 @@ pub(super) fn decide_pool(
     let memory = &*memory;
     let backlog = &memory.backlogs[&pool.pool];
     let still = backlog.share();
-    let projected = |load: &Load| Load {
-        queued_prefill: Tokens(load.queued_prefill.get() * still),
-        queued_decoding: Requests(load.queued_decoding.get() * still),
-        queued_kv: Tokens(load.queued_kv.get() * still),
-        ..*load
-    };
     let scene = Scene {
         role: pool.role,
         engine: policy.regression.and_then(|settings| engine(memory, input, pool, watch.lengths, &settings)),
-        loads: seen.loads.values().map(projected).collect(),
+        loads: seen.loads.values().map(|load| still_waiting(load, still)).collect(),
         backlog,
         rules: Rules { ttft: Seconds(policy.slo.ttft.get()), itl: Seconds(policy.slo.itl.get()), sensitivity, judge: Judge::Spread },
         current,
@@ -134,6 +128,16 @@ pub(super) fn decide_pool(
     };
     let recommended = latencies(&scene.at(bounded.planned.max(Replicas(1))));
     Decided { part, enough: verdict.enough, asks: verdict.asks, current: latencies(&scene.at(current)), recommended }
+}
+
+/// The load with the share of its queue that would still wait.
+fn still_waiting(load: &Load, share: f64) -> Load {
+    Load {
+        queued_prefill: Tokens(load.queued_prefill.get() * share),
+        queued_decoding: Requests(load.queued_decoding.get() * share),
+        queued_kv: Tokens(load.queued_kv.get() * share),
+        ..*load
+    }
 }
 
 /// What the load asks for, and whether it is followed now.

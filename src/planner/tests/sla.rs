@@ -136,7 +136,7 @@ fn learned() -> (World, Vec<Server>, f64) {
     let mut at = 0.0;
     for tick in 0..120_usize {
         // A window spans three rounds.
-        let window = (tick + 2) / 3;
+        let window = tick.div_ceil(3);
         let rate = 4.0 + 8.0 * (window % 4) as f64 / 3.0;
         let input = [600.0, 1000.0, 1600.0][window % 3];
         for server in &mut servers {
