@@ -1,4 +1,4 @@
-//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through all presets with objectives and all baselines.
+//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through all presets and baselines.
 //!
 //! `cargo bench --bench policies -- [FILE@SCALE ...]` prints a table for each trace: joint attainment, GPU hours and their ratio to the
 //! clairvoyant plan, scale events and reversals an hour of both pools together, and the time in violation. Of five seeds the worst value of
