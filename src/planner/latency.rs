@@ -1,7 +1,8 @@
 //! What would the next request see at each replica right now? The fast decision of target sla, for one pool.
 //!
-//! The loads are those of this very round, the cost of an iteration is what was learned (`watching.rs`), and the rule is `propose/load.rs`. Here
-//! pages become loads, and what is not known becomes a reason:
+//! The loads are those of this very round (`held.rs`), the cost of an iteration is what was learned (`watching.rs`), the projection to other counts is
+//! `next_request.rs`, and the rule is `propose/load.rs`. Here what they say is confirmed, held back or followed, and what is not known becomes a
+//! reason:
 //!
 //! | not known | then |
 //! |---|---|

@@ -4,8 +4,8 @@
 //! Missing knowledge is a verdict, never an error and never a zero. README.md here explains each stage with numbers.
 //!
 //! Every round calls it. Between decisions it only brings the windows up to date and keeps the last decision; at a boundary (a wall-clock
-//! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from how full the replicas
-//! are in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
+//! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from the replicas'
+//! loads in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
 pub mod allotment;
 pub mod backlog;
