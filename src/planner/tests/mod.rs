@@ -2,6 +2,7 @@
 
 mod budgets;
 mod churn;
+pub(in crate::planner) mod dynamo;
 mod forecasts;
 mod goldens;
 mod inputs;

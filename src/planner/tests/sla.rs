@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::dynamo::SETTINGS;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::memory::Memory;
@@ -33,7 +34,7 @@ fn policy() -> ModelPolicy {
             rule: FastRule::Objectives { sensitivity: Ratio(0.8), delay: Duration::from_secs(180) },
             floor: true,
         }),
-        regression: Some(RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 }),
+        regression: Some(SETTINGS),
         growth: GrowthRule::Within(NonZeroU32::new(8).unwrap()),
         step_down: NonZeroU32::new(1),
         traffic_change: ChangeRule::Tolerate,
