@@ -53,7 +53,7 @@ pub(super) fn suffices(values: &mut Values, model: &str, custom: &Custom, preset
         lacking.extend(meanings.iter().filter(|meaning| !has(**meaning)).map(|meaning| meaning.as_str()));
     };
     match preset {
-        Preset::Infera | Preset::Wva => need(&signals),
+        Preset::Infera | Preset::Wva | Preset::Auto => need(&signals),
         Preset::Dynamo if roles.iter().any(|role| *role != Role::Prefill) => need(&load),
         // Where the tokens that wait are not told, they are reckoned from the requests that do.
         Preset::Dynamo if has(Meaning::Gauge(Gauge::QueuedPromptTokens)) => {}

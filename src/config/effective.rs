@@ -146,7 +146,7 @@ fn slo(policy: &ModelPolicy, origins: Origins<'_>) -> Option<String> {
         (true, _) => Some(format!("# {slo}  (not written; taken from queueing_config)")),
         (false, Preset::Infera) => Some(format!("# {slo}  (not written; taken from preset infera)")),
         (false, Preset::Wva) => Some("# slo: learned  (not written)".to_owned()),
-        (false, Preset::Dynamo) => None,
+        (false, Preset::Dynamo | Preset::Auto) => None,
     }
 }
 

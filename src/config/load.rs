@@ -325,6 +325,10 @@ impl Draft {
                 (Some(_), None) => CapacityModel::Iterations,
             },
             Preset::Wva => CapacityModel::Queueing(draft.queueing.as_ref()?.policy()?),
+            Preset::Auto => match &draft.profile {
+                Some(path) => CapacityModel::Envelope(Box::new(said.envelopes.get(path)?.clone())),
+                None => CapacityModel::Iterations,
+            },
         };
         let selector = draft.selector.clone()?;
         let pools = draft.pools.iter().map(|draft| pool(draft, &capacity, &said.pins)).collect::<Option<Vec<_>>>()?;
@@ -342,11 +346,12 @@ impl Draft {
             hold_for: draft.hold_for?,
             capacity,
             load: match preset {
-                Preset::Infera | Preset::Wva => None,
+                Preset::Infera | Preset::Wva | Preset::Auto => None,
                 Preset::Dynamo if draft.sla.as_ref().is_some_and(|sla| sla.rule.is_none()) => None,
                 Preset::Dynamo => Some(draft.load?),
             },
-            regression: draft.sla.as_ref().map(|sla| sla.regression),
+            regression: draft.sla.as_ref().map(|sla| sla.regression).or(draft.auto.map(|(_, regression)| regression)),
+            auto: draft.auto.map(|(auto, _)| auto),
             warm_up: draft.warm_up?,
             predictor: Some(draft.predictor.as_ref()?.policy(&said.traces)?),
             correction: draft.correction,
@@ -357,7 +362,7 @@ impl Draft {
             priority: draft.priority,
             traffic_change: match preset {
                 Preset::Infera => ChangeRule::SkipWindow,
-                Preset::Dynamo | Preset::Wva => ChangeRule::Tolerate,
+                Preset::Dynamo | Preset::Wva | Preset::Auto => ChangeRule::Tolerate,
             },
             pools,
         };

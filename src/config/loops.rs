@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check::Values;
 use super::load_targets::refuse;
 use super::resolve::{non_zero, text};
-use crate::planner::input::{FastRule, LoadPolicy, ModelPolicy, Preset, RegressionPolicy};
+use crate::planner::input::{AutoPolicy, FastRule, LoadPolicy, ModelPolicy, Preset, RegressionPolicy};
 use crate::units::Ratio;
 
 const THROUGHPUT: &str = "throughput_scaling";
@@ -27,6 +27,9 @@ const USUAL_MOVES: u64 = 8;
 const USUAL_DELAY: Duration = Duration::from_secs(180);
 /// A decrease that was wrong costs more than one that comes late (planning.md 0).
 const USUAL_STEP: u64 = 1;
+/// planning.md 0.
+const USUAL_ATTAINMENT: f64 = 0.99;
+const AUTO_DELAY: Duration = Duration::from_secs(300);
 
 /// The settings of target sla.
 pub(super) struct SlaDraft {
@@ -61,7 +64,8 @@ pub(super) fn sla(values: &mut Values, key: &str, preset: Option<Preset>, sla: b
     let at = |name: &str| format!("{key}.planner.{name}");
     let of_fast = [SENSITIVITY, DELAY];
     if !sla {
-        let names = [THROUGHPUT, LOAD].into_iter().chain(of_fast).chain(REGRESSION);
+        let shared = [DELAY].into_iter().chain(REGRESSION).filter(|_| preset != Some(Preset::Auto));
+        let names = [THROUGHPUT, LOAD, SENSITIVITY].into_iter().chain(shared);
         if preset.is_some() {
             refuse(values, names.map(at), "belongs to preset dynamo with target sla; leave it out");
         }
@@ -79,6 +83,23 @@ pub(super) fn sla(values: &mut Values, key: &str, preset: Option<Preset>, sla: b
     let delay = values.span(&at(DELAY)).unwrap_or(USUAL_DELAY);
     let rule = load.then(|| FastRule::Objectives { sensitivity: Ratio(sensitivity as f64 / 100.0), delay });
     Some(SlaDraft { throughput, rule, regression: regression(values, key)? })
+}
+
+/// The settings of preset auto; `None` for other presets, or where one has a problem.
+pub(super) fn auto(values: &mut Values, key: &str, preset: Option<Preset>) -> Option<(AutoPolicy, RegressionPolicy)> {
+    let (attainment, delay) = (format!("{key}.slo.attainment"), format!("{key}.planner.{DELAY}"));
+    if preset != Some(Preset::Auto) {
+        if preset.is_some() {
+            refuse(values, [attainment].into_iter(), "belongs to preset auto, which plans for a share of the requests; leave it out");
+        }
+        return None;
+    }
+    let share = values.number(&attainment).unwrap_or(USUAL_ATTAINMENT);
+    if !(0.5..1.0).contains(&share) {
+        values.problem(&attainment, format!("expected a share of requests from 0.5 to below 1, such as 0.99, got {share}"));
+    }
+    let auto = AutoPolicy { attainment: Ratio(share), delay: values.span(&delay).unwrap_or(AUTO_DELAY) };
+    Some((auto, regression(values, key)?))
 }
 
 fn regression(values: &mut Values, key: &str) -> Option<RegressionPolicy> {

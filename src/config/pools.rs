@@ -74,7 +74,7 @@ pub(super) fn read(
         Some("kubernetes") => ReplicasFrom::Kubernetes,
         Some("observed") => ReplicasFrom::Observed,
         None if has_targets => ReplicasFrom::Targets,
-        None if matches!(preset, Some(Preset::Dynamo | Preset::Wva)) => ReplicasFrom::Observed,
+        None if matches!(preset, Some(Preset::Dynamo | Preset::Wva | Preset::Auto)) => ReplicasFrom::Observed,
         _ => ReplicasFrom::Metric,
     };
     PoolDraft {
@@ -100,7 +100,7 @@ pub(super) fn read(
 fn cost(values: &mut Values, at: &str, preset: Option<Preset>) -> Option<Positive> {
     let cost = values.number(at)?;
     match preset {
-        Some(Preset::Infera | Preset::Dynamo) => {
+        Some(Preset::Infera | Preset::Dynamo | Preset::Auto) => {
             values.problem(at, "belongs to preset wva, which chooses among several pools of one role; leave it out");
         }
         _ if cost <= 0.0 => values.problem(at, format!("expected more than 0, got {cost}")),

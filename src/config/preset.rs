@@ -16,16 +16,10 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
         values.text(&at).and_then(|name| Preset::ALL.into_iter().find(|preset| preset.as_str() == name))
     } else if values.is_wrong(&at) {
         None
-    } else if has_profile {
+    } else if has_profile && (by_flags || !objective) {
         Some(Preset::Infera)
     } else if objective {
-        let profile = if by_flags { "--profile-results FILE" } else { "profile: FILE" };
-        let message = format!(
-            "required with an objective: infera plans by a measured profile ({profile}), wva learns what replicas can do; without an objective \
-             preset dynamo plans by target throughput"
-        );
-        values.problem(&at, message);
-        None
+        Some(Preset::Auto)
     } else if values.is_written("queueing_config") {
         Some(Preset::Wva)
     } else {
@@ -51,6 +45,7 @@ pub(super) fn pools_fit(values: &mut Values, key: &str, preset: Preset, any: boo
         Preset::Infera => fit_infera(values, key, pools),
         Preset::Dynamo => fit_dynamo(values, key, pools),
         Preset::Wva => fit_wva(values, key, any, pools),
+        Preset::Auto => fit_dynamo(values, key, pools),
     }
 }
 

@@ -19,7 +19,7 @@ use super::{
     queueing, scalar, schema,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{GpuBand, GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::planner::input::{AutoPolicy, GpuBand, GrowthRule, LoadPolicy, Mode, Preset, RegressionPolicy, ReplicasFrom, Slo, SourceId, Statistic};
 use crate::units::{ModelId, Positive, Role, Seconds, TargetId};
 
 /// Default of `adjustment_interval`, and with preset wva.
@@ -65,6 +65,8 @@ pub(super) struct ModelDraft {
     pub growth: Option<GrowthRule>,
     /// With target sla.
     pub sla: Option<SlaDraft>,
+    /// With preset auto.
+    pub auto: Option<(AutoPolicy, RegressionPolicy)>,
     pub step_down: Option<NonZeroU32>,
     pub transition_timeout: Option<Duration>,
     pub gpus: GpuBand,
@@ -264,6 +266,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     }
     let by_sla = loops::is_sla(values, key, preset, profile.is_some());
     let sla = loops::sla(values, key, preset, by_sla);
+    let auto = loops::auto(values, key, preset);
     let moves = loops::moves(values, key, preset);
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
     let load = load_targets::read(values, key, preset, &roles, scrape_interval, sla.as_ref());
@@ -295,6 +298,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         gpus: budget(values, &at("planner.")),
         priority: values.count(&at("priority")).and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
         sla,
+        auto,
         sources,
         pools,
         needed,
@@ -306,7 +310,7 @@ fn growth(values: &mut Values, at: &str, preset: Option<Preset>, most: Option<No
     let times = values.count(at).and_then(non_zero).or(NonZeroU32::new(GROWTH))?;
     Some(match (preset, most) {
         (Some(Preset::Dynamo), most) => GrowthRule::Within(most?),
-        (Some(Preset::Wva), _) => GrowthRule::Confirm(times),
+        (Some(Preset::Wva | Preset::Auto), _) => GrowthRule::Confirm(times),
         _ => GrowthRule::TimesObserved(times),
     })
 }
@@ -337,7 +341,11 @@ fn replicas_are_counted(values: &mut Values, key: &str, engine: Option<&Dialect>
 }
 
 fn interval(values: &mut Values, at: &str, preset: Option<Preset>, scrape_interval: Option<Duration>) -> Option<Duration> {
-    let usual = if preset == Some(Preset::Wva) { SHORT_INTERVAL } else { INTERVAL };
+    let usual = match preset {
+        Some(Preset::Wva) => SHORT_INTERVAL,
+        Some(Preset::Auto) => scrape_interval.unwrap_or(SHORT_INTERVAL),
+        _ => INTERVAL,
+    };
     let interval = values.span(at).or(Some(usual).filter(|_| !values.is_wrong(at)))?;
     if let Some(scrape) = scrape_interval.filter(|scrape| interval < *scrape) {
         values.problem(at, format!("expected at least scrape.interval ({}), got {}", text(scrape), text(interval)));

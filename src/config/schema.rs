@@ -249,6 +249,7 @@ const TO_PLANNER: &[Key] = &[
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written; preset wva takes both or none, and learns them where none is."),
     key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),
     key("models[].slo.itl", Span(MILLIS / 10), Value("50ms"), "Time between two tokens."),
+    key("models[].slo.attainment", Number(1.0), Derived("0.99 with preset auto"), "With preset auto: share of the requests that are to meet both objectives."),
     key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Presets infera and wva honour `mean`."),
     later("models[].slo.attainment"),
 ];

@@ -202,11 +202,13 @@ pub enum Preset {
     Dynamo,
     /// llm-d's queueing model analyzer.
     Wva,
+    /// What none of the three has: per-request attainment, start-up, backlog.
+    Auto,
 }
 
 impl Preset {
     /// All presets that exist.
-    pub const ALL: [Self; 3] = [Self::Infera, Self::Dynamo, Self::Wva];
+    pub const ALL: [Self; 4] = [Self::Infera, Self::Dynamo, Self::Wva, Self::Auto];
 
     /// The name in configuration and labels.
     pub fn as_str(self) -> &'static str {
@@ -214,6 +216,7 @@ impl Preset {
             Self::Infera => "infera",
             Self::Dynamo => "dynamo",
             Self::Wva => "wva",
+            Self::Auto => "auto",
         }
     }
 }
@@ -475,6 +478,15 @@ pub struct Thresholds {
     pub decode: Band,
 }
 
+/// How preset auto decides (`planner/auto.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AutoPolicy {
+    /// Share of requests that are to meet both objectives, in 0..1.
+    pub attainment: Ratio,
+    /// How long fewer replicas must have been enough before one is given back.
+    pub delay: Duration,
+}
+
 /// How the time of an iteration is learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegressionPolicy {
@@ -555,6 +567,9 @@ pub struct ModelPolicy {
     /// How the time of iterations is learned, where that is wanted: by the fast loop with objectives, and by [`CapacityModel::Iterations`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regression: Option<RegressionPolicy>,
+    /// How preset auto decides; `None` for the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoPolicy>,
     /// How long a replica that has just started counts as fresh.
     pub warm_up: Duration,
     /// How the next window is forecast; `None` repeats the last one.

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::arrivals::Arrivals;
+use super::auto::Followed;
 use super::backlog::Backlog;
 use super::input::SourceId;
 use super::learn::iterations::Iterations;
@@ -63,6 +65,12 @@ pub struct Memory {
     /// When that last took in a window, since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traffic_at: Option<Duration>,
+    /// What arrived lately; fed by preset auto only.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// What preset auto follows of each pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub followed: BTreeMap<PoolId, Followed>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// How each pool grows.

@@ -8,6 +8,8 @@
 //! loads in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
 pub mod allotment;
+pub mod arrivals;
+pub mod auto;
 pub mod backlog;
 pub mod bound;
 pub mod budget;
@@ -60,6 +62,7 @@ use crate::units::{Moment, PoolId, Replicas};
 pub fn plan(input: &ModelInput, mut memory: Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory) {
     let round = begin_round(&mut memory, input, policy, now);
     let before = planned_counts(&memory);
+    memory.followed.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     if let Some(settings) = &policy.regression {
         watching::look(&mut memory, input, policy, settings, now);
     }

@@ -161,7 +161,7 @@ fn one_replica(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, pool: 
 }
 
 /// What an engine holds: what it exports, else what the operator says, else what is usual.
-fn limits(input: &ModelInput, pool: &PoolPolicy) -> EngineLimits {
+pub(super) fn limits(input: &ModelInput, pool: &PoolPolicy) -> EngineLimits {
     let seen = |gauge, told: Option<NonZeroU32>| exported(input, pool, gauge).or(told);
     EngineLimits::or_assumed(
         seen(Gauge::MaxBatchedTokens, pool.capabilities.max_num_batched_tokens),

@@ -10,7 +10,7 @@ use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
 use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, StepReason, Warning};
 use super::propose::{self, Facts, Propose, Wish};
-use super::{bound, current_replicas, load, predict, recent, reconcile, sizing, teach, variants};
+use super::{auto, bound, current_replicas, load, predict, recent, reconcile, sizing, teach, variants};
 use crate::units::{Moment, Replicas, Role};
 
 /// Decides if a boundary was passed. Answers with what reason.
@@ -29,8 +29,14 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
                 CapacityModel::Envelope(_) | CapacityModel::Iterations | CapacityModel::Unknown => BTreeMap::new(),
             };
             let next = predict::next::next(memory, policy, &trusted.window, trusted.whole, now);
-            let mut decision =
-                decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now);
+            let mut decision = if let Some(auto) = &policy.auto {
+                let mut arrivals = std::mem::take(&mut memory.arrivals);
+                arrivals.take(&trusted.window, memory, policy, now);
+                memory.arrivals = arrivals;
+                auto::decide(memory, input, policy, auto, &trusted.window, now)
+            } else {
+                decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now)
+            };
             decision.outlook = next.outlook;
             for (pool, reason) in untaught {
                 decision.pools.entry(pool).or_default().untaught = Some(reason);

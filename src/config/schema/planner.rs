@@ -10,7 +10,7 @@ use super::{
 #[rustfmt::skip]
 pub(super) const KEYS: &[Key] = &[
     section("models[].planner", "How the number of replicas is found."),
-    key("models[].planner.preset", Choice(presets, &["auto"]), Derived("`infera` where a profile is given; where neither a profile nor an objective is, `wva` with `queueing_config` and else `dynamo`; otherwise required"), "The named set of planner values; single keys override it."),
+    key("models[].planner.preset", Choice(presets, &[]), Derived("`infera` where a profile is given; where neither a profile nor an objective is, `wva` with `queueing_config` and else `dynamo`; otherwise required"), "The named set of planner values; single keys override it."),
     key("models[].planner.target", Choice(optimization_targets, &[]), Derived("with preset dynamo `sla` where an objective is written, else `throughput`; the other presets have no other target than their objectives"), "What preset dynamo aims at: `throughput` lets replicas fill up, `latency` keeps them nearly empty, `load` takes the thresholds below, `sla` the objectives."),
     key("models[].planner.throughput_scaling", Switch, Derived("`true` with target sla"), "With target sla: whether the slow loop sizes for the traffic that is forecast. Beside the fast loop its counts are a floor."),
     key("models[].planner.load_scaling", Switch, Derived("`true` with target sla"), "With target sla: whether the fast loop adds and removes single replicas by the latencies that it expects of the next request."),

@@ -17,6 +17,7 @@ mod constant;
 pub mod kalman;
 mod kpss;
 mod least_squares;
+pub mod level;
 pub mod next;
 mod prophet;
 pub mod score;

@@ -1,0 +1,168 @@
+//! What arrived lately, and of what length? Preset auto's memory of short slices of time: one for each window, ten minutes of them.
+//!
+//! Lengths come from the pool that sees them first: prompts from where they are computed, answers from where they are generated; where pools are
+//! not scraped, from whoever sees whole requests. The shape of the prompts' lengths changes slowly and is kept as a histogram that forgets;
+//! its mean is the level of the moment.
+
+use serde::{Deserialize, Serialize};
+
+use super::input::{ModelPolicy, Signal, SourceId};
+use super::memory::Memory;
+use super::observe::{Window, longest_window};
+use super::predict::level::{LONGEST, Level, Noise, Slice, level};
+use super::sum::{Span, Sum};
+use super::window::{Buckets, Growth};
+use crate::units::{Moment, Role};
+
+/// Requests that the histogram of lengths remembers.
+const REMEMBERED: f64 = 5000.0;
+/// Coefficient of variation of lengths while no histogram says one, and of answers.
+const USUAL_VARIATION: f64 = 1.0;
+/// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
+const USUAL_SHAPE: [f64; 4] = [0.137, 0.477, 0.999, 2.387];
+
+/// What the windows brought.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arrivals {
+    slices: Vec<Arrived>,
+    /// Upper bounds of prompt lengths, and how many were below and above the one before.
+    lengths: Vec<(f64, f64)>,
+}
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Arrived {
+    /// When it ended, on the monotonic clock.
+    at: f64,
+    seconds: f64,
+    /// Requests, with silent targets at their last or the average load.
+    requests: f64,
+    /// That the data in hand support.
+    supported: f64,
+    prompts: (f64, f64),
+    answers: (f64, f64),
+}
+
+/// What is coming.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coming {
+    /// Requests a second, with silent targets at their last or the average load.
+    pub rate: Level,
+    /// Share of that which the data in hand support.
+    pub supported: f64,
+    /// Mean tokens of a prompt.
+    pub input: f64,
+    /// Mean tokens of an answer.
+    pub output: f64,
+    /// Prompt lengths and their shares.
+    pub mix: Vec<(f64, f64)>,
+    /// Seconds that were watched.
+    pub watched: f64,
+}
+
+impl Arrivals {
+    /// Takes in a window.
+    pub fn take(&mut self, window: &Window, memory: &Memory, policy: &ModelPolicy, now: Moment) {
+        let seconds = window.observation.elapsed_seconds.get();
+        let rates = [window.cautious.get(), window.supported.get()];
+        if !(seconds > 0.0 && rates.iter().all(|rate| rate.is_finite())) {
+            return;
+        }
+        let growth = |roles: [Role; 2], signal| growth(memory, policy, roles, signal, now);
+        let prompts = growth([Role::Prefill, Role::Aggregated], Signal::PromptTokens);
+        let answers = growth([Role::Decode, Role::Aggregated], Signal::OutputTokens);
+        let told = |growth: &Option<Growth>, mean: Option<f64>| match (growth, mean, window.observation.requests) {
+            (Some(growth), ..) if growth.count > 0.0 => (growth.count, growth.sum),
+            (_, Some(mean), Some(requests)) => (requests.get(), requests.get() * mean),
+            _ => (0.0, 0.0),
+        };
+        let seen = &window.observation;
+        self.slices.push(Arrived {
+            at: now.monotonic.as_secs_f64(),
+            seconds,
+            requests: rates[0] * seconds,
+            supported: rates[1] * seconds,
+            prompts: told(&prompts, seen.input_tokens.map(|tokens| tokens.get())),
+            answers: told(&answers, seen.output_tokens.map(|tokens| tokens.get())),
+        });
+        self.slices.drain(..self.slices.len().saturating_sub(LONGEST));
+        if let Some(Growth { buckets: Buckets::Known(buckets), .. }) = &prompts {
+            self.remember(buckets);
+        }
+    }
+
+    fn remember(&mut self, cumulative: &[(f64, f64)]) {
+        let mut below = 0.0;
+        let fresh: Vec<(f64, f64)> =
+            cumulative.iter().map(|&(bound, count)| (bound, (count - std::mem::replace(&mut below, count)).max(0.0))).collect();
+        let same = self.lengths.len() == fresh.len() && self.lengths.iter().zip(&fresh).all(|(one, other)| one.0 == other.0);
+        if !same {
+            self.lengths = fresh.iter().map(|&(bound, _)| (bound, 0.0)).collect();
+        }
+        let brought: f64 = fresh.iter().map(|(_, count)| count).sum();
+        let keep = (1.0 - brought / REMEMBERED).max(0.0);
+        self.lengths.iter_mut().zip(&fresh).for_each(|(known, (_, count))| known.1 = known.1 * keep + count);
+    }
+
+    /// What is coming. `None` before a request of known lengths was seen.
+    pub fn coming(&self) -> Option<Coming> {
+        let of = |of: &dyn Fn(&Arrived) -> (f64, f64)| -> Vec<Slice> {
+            let slice = |arrived: &Arrived| {
+                let (weight, sum) = of(arrived);
+                Slice { at: arrived.at, weight, sum }
+            };
+            self.slices.iter().map(slice).collect()
+        };
+        let rate = level(&of(&|arrived| (arrived.seconds, arrived.requests)), Noise::Counts)?;
+        let shape = self.shape();
+        let input = level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape)))?.value;
+        let output = level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION))?.value;
+        if !(input > 0.0 && output > 0.0) {
+            return None;
+        }
+        let recent = self.slices.iter().rev().take_while(|arrived| arrived.at >= self.slices[self.slices.len() - 1].at - rate.over);
+        let (seen, all) = recent.fold((0.0, 0.0), |(seen, all), arrived| (seen + arrived.supported, all + arrived.requests));
+        Some(Coming {
+            rate,
+            supported: if all > 0.0 { (seen / all).min(1.0) } else { 1.0 },
+            input,
+            output,
+            mix: shape.into_iter().map(|(times, share)| (times * input, share)).collect(),
+            watched: self.slices.iter().map(|arrived| arrived.seconds).sum(),
+        })
+    }
+
+    /// Lengths over their mean, with their shares.
+    fn shape(&self) -> Vec<(f64, f64)> {
+        let mut lower = 0.0;
+        let mut points = Vec::new();
+        for &(bound, count) in &self.lengths {
+            let middle = if bound.is_finite() { (lower + bound) / 2.0 } else { lower * 1.5 };
+            lower = if bound.is_finite() { bound } else { lower };
+            if count > 0.0 {
+                points.push((middle, count));
+            }
+        }
+        let all: f64 = points.iter().map(|(_, count)| count).sum();
+        let mean = points.iter().map(|(middle, count)| middle * count).sum::<f64>() / all;
+        if !(mean > 0.0 && mean.is_finite()) {
+            return USUAL_SHAPE.iter().map(|times| (*times, 0.25)).collect();
+        }
+        points.into_iter().map(|(middle, count)| (middle / mean, count / all)).collect()
+    }
+}
+
+fn variation(shape: &[(f64, f64)]) -> f64 {
+    let square: f64 = shape.iter().map(|(times, share)| share * times * times).sum();
+    (square - 1.0).max(0.01).sqrt()
+}
+
+/// Growth of a histogram at the pools of the first of the roles that shows any.
+fn growth(memory: &Memory, policy: &ModelPolicy, roles: [Role; 2], signal: Signal, now: Moment) -> Option<Growth> {
+    let window = Span { began: memory.window.map_or(now.monotonic, |window| window.started.monotonic), ended: now.monotonic };
+    let pools = policy.pools.iter().filter(|pool| roles.contains(&pool.role));
+    let sources = pools.filter_map(|pool| memory.source(&SourceId::Pool(pool.pool.clone())));
+    let sums = sources.map(|source| Sum::over(source, window, longest_window(policy)));
+    let sum = sums.reduce(|one, other| one.with(&other))?;
+    sum.total.histograms.get(&signal).cloned()
+}

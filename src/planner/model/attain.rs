@@ -1,0 +1,171 @@
+//! What share of requests meets an objective with so many replicas? Each request is judged, not their mean.
+//!
+//! A mean that meets the objective says that about half of the requests do. What the others see is decided by chance: arrivals that come
+//! together, long prompts among short ones. Both are priced here by what queueing theory knows of a pool that shares its load evenly.
+//!
+//! ## First tokens
+//!
+//! N replicas compute prompts one after the other; a prompt takes S when it is alone. With a = rate * E[S] (the replicas that are busy on average) a
+//! prompt waits with Erlang's probability C(N, a), and then for an exponential time (Allen and Cunneen's correction for the variation of S):
+//!
+//! ```text
+//! P(wait > t) = C(N, a) * exp(-t * 2 (N - a) / (E[S] (1 + cv^2)))
+//! within TTFT = sum over prompt lengths of their share * P(wait <= TTFT - S)
+//! ```
+//!
+//! Prompts that take longer than the objective when they are alone meet it with no count, and are left out.
+//!
+//! | a prompt takes 80 ms, all alike; 45 a second (a = 3.6), TTFT 500 ms | C | within |
+//! |---|---|---|
+//! | 4 replicas | 0.7887 | 0.9882 |
+//! | 5 replicas | 0.4023 | 1.0000 |
+//!
+//! ## Tokens after the first
+//!
+//! A step of a replica with b requests takes T(b); a request of O tokens stays for O * T. So m requests are in the pool with m = rate * O * T(m/N).
+//! That number swings: its variance is m / (1 - s), with s the share of a step that grows with the batch, since a fuller batch is also a slower
+//! one. A request feels the mean over its stay, which swings by g(1 - s) of that, g(x) = 2 (x - 1 + e^-x) / x^2. It is within the objective while
+//! the pool holds at most N * b*, with T(b*) = ITL:
+//!
+//! ```text
+//! within ITL = Phi((N b* - m) / sqrt(m g / (1 - s)))
+//! ```
+//!
+//! Known limits: the two are treated as independent of each other; an unevenly loaded pool does worse.
+
+/// Steps of a bisection: more digits than a double has of a batch.
+const HALVINGS: usize = 60;
+
+/// Prompts of one length: their share, and what one takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prompts {
+    /// Share of all prompts, above zero.
+    pub share: f64,
+    /// Seconds to its first token on an idle replica.
+    pub alone: f64,
+    /// Seconds of a replica that it takes.
+    pub work: f64,
+}
+
+/// What prompts do to a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queue {
+    /// C: probability that a prompt waits.
+    pub waits: f64,
+    /// How fast the probability of longer waits falls, a second.
+    pub decay: f64,
+}
+
+/// The queue before `replicas`; `None` where more comes than they compute.
+pub fn queue(replicas: u32, rate: f64, mix: &[Prompts]) -> Option<Queue> {
+    let mean = mean(mix, |prompts| prompts.work)?;
+    let square = self::mean(mix, |prompts| prompts.work * prompts.work)?;
+    let busy = rate * mean;
+    if busy >= f64::from(replicas) {
+        return None;
+    }
+    Some(Queue { waits: erlang_c(replicas, busy), decay: 2.0 * (f64::from(replicas) - busy) * mean / square })
+}
+
+impl Queue {
+    /// Mean wait, seconds.
+    pub fn mean_wait(&self) -> f64 {
+        self.waits / self.decay
+    }
+}
+
+/// Share of the prompts that can meet the objective and do so; `None` where none can.
+pub fn within_ttft(replicas: u32, rate: f64, mix: &[Prompts], ttft: f64) -> Option<f64> {
+    let reachable: f64 = mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum();
+    if reachable <= 0.0 {
+        return None;
+    }
+    let Some(queue) = queue(replicas, rate, mix) else { return Some(0.0) };
+    let within = |prompts: &&Prompts| prompts.alone <= ttft;
+    let met = |prompts: &Prompts| prompts.share * (1.0 - queue.waits * (-(ttft - prompts.alone) * queue.decay).exp());
+    Some(mix.iter().filter(within).map(met).sum::<f64>() / reachable)
+}
+
+fn mean(mix: &[Prompts], of: impl Fn(&Prompts) -> f64) -> Option<f64> {
+    let shares: f64 = mix.iter().map(|prompts| prompts.share).sum();
+    let mean = mix.iter().map(|prompts| prompts.share * of(prompts)).sum::<f64>() / shares;
+    (mean.is_finite() && mean > 0.0).then_some(mean)
+}
+
+/// Erlang's C: the probability that all of `servers` are busy when `busy` of them are on average. `busy` is below `servers`.
+fn erlang_c(servers: u32, busy: f64) -> f64 {
+    // Erlang's B by its recursion, which neither overflows nor cancels.
+    let blocked = (1..=servers).fold(1.0, |blocked, server| busy * blocked / (f64::from(server) + busy * blocked));
+    let idle = 1.0 - busy / f64::from(servers);
+    blocked / (idle + blocked * (1.0 - idle))
+}
+
+/// One replica that decodes.
+pub struct Decoder<'a> {
+    /// Seconds of a step with so many requests; grows with them.
+    pub step: &'a dyn Fn(f64) -> f64,
+    /// Requests that it holds at most.
+    pub most: f64,
+    /// Steps that a request takes: its tokens over the tokens of a step.
+    pub steps: f64,
+    /// Seconds that a step may take.
+    pub objective: f64,
+}
+
+impl Decoder<'_> {
+    /// b*: the largest batch whose steps meet the objective; 0 where not even a single request's do.
+    pub fn largest_batch(&self) -> f64 {
+        if (self.step)(1.0) > self.objective {
+            return 0.0;
+        }
+        if (self.step)(self.most) <= self.objective {
+            return self.most;
+        }
+        bisect(0.0, self.most, |batch| (self.step)(batch) <= self.objective)
+    }
+
+    /// Requests a second that it serves with a batch of that size all the time.
+    pub fn rate(&self, batch: f64) -> f64 {
+        batch / (self.steps * (self.step)(batch))
+    }
+
+    /// The mean batch of each of `replicas`; `None` where it would be above `largest`.
+    pub fn batch(&self, replicas: u32, rate: f64, largest: f64) -> Option<f64> {
+        let each = rate / f64::from(replicas.max(1));
+        let behind = |batch: f64| batch < each * self.steps * (self.step)(batch);
+        if behind(largest) { None } else { Some(bisect(0.0, largest, behind)) }
+    }
+
+    /// Share of the requests whose spacing meets the objective.
+    pub fn within(&self, replicas: u32, rate: f64) -> f64 {
+        let largest = self.largest_batch();
+        let Some(batch) = self.batch(replicas, rate, largest).filter(|_| largest > 0.0) else { return 0.0 };
+        if batch <= 0.0 {
+            return 1.0;
+        }
+        let slope = ((self.step)(batch * 1.01) - (self.step)(batch)) / (0.01 * batch);
+        let stiff = (1.0 - (slope * batch / (self.step)(batch)).clamp(0.0, 0.95)).max(0.05);
+        let requests = batch * f64::from(replicas);
+        let felt = 2.0 * (stiff - 1.0 + (-stiff).exp()) / (stiff * stiff);
+        normal((largest - batch) * f64::from(replicas) / (requests * felt / stiff).sqrt())
+    }
+}
+
+/// Where `holds` ends between `low`, where it does, and `high`.
+fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (low, high);
+    for _ in 0..HALVINGS {
+        let middle = low + (high - low) / 2.0;
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// The standard normal distribution up to `z`, to 1e-7 (Abramowitz and Stegun 26.2.17).
+fn normal(z: f64) -> f64 {
+    const SERIES: [f64; 5] = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let polynomial = SERIES.iter().rev().fold(0.0, |sum, factor| (sum + factor) * t);
+    let tail = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt() * polynomial;
+    if z >= 0.0 { 1.0 - tail } else { tail }
+}

@@ -1,0 +1,156 @@
+//! How much is coming right now, and where is it going? The level and the slope of a series of short slices, over as long a time as one line explains.
+//!
+//! Slices are a scrape interval long, so each is mostly chance: 30 requests a second are 150 in five seconds, give or take 12. A long mean is
+//! steadier and late; a short one is in time and noisy. So the longest span is taken on which one line agrees with everything in it, also with
+//! its most recent part: while nothing changes that is ten minutes, two scrapes after a jump it is the two scrapes.
+//!
+//! ```text
+//! spans: the last 2 slices, and twice as long again and again, up to 128 slices
+//! a span holds if the mean of each shorter recent span is within 4 standard deviations of what the span's line says of it
+//! standard deviation of a mean over weight W: sqrt(noise * level / W) for counts, noise being their variance over their mean
+//! line: weighted least squares from 16 slices on, where its slope is 3 standard errors from zero; else the mean
+//! ```
+//!
+//! Four deviations: the test is made every few seconds against several spans, and at three it would jump by chance every few minutes.
+//! The noise is measured from the differences between neighbours, which neither a slope nor a jump changes much; it is at least 1, that of
+//! independent arrivals.
+//!
+//! | last slices of 5 s, requests a second | level | slope | over |
+//! |---|---|---|---|
+//! | 30 for ten minutes, give or take chance | 30 | 0 | 640 s |
+//! | 10 to 50 in ten minutes, steadily | 50 | 4 a minute | 640 s |
+//! | 30 for ten minutes, then 60 twice | 60 | 0 | 10 s |
+//!
+//! Known limits: a slope is a guess that things go on as they did, so [`Level::at`] believes it for no longer than half of the span that showed it.
+
+use serde::{Deserialize, Serialize};
+
+/// Slices of the shortest span.
+const SHORTEST: usize = 2;
+/// Slices of the longest.
+pub const LONGEST: usize = 128;
+/// Slices from which on a slope is looked for.
+const LEAST_OF_A_LINE: usize = 16;
+/// Standard deviations beyond which a recent part contradicts a span.
+const CONTRADICTION: f64 = 4.0;
+/// Standard errors from which on a slope is one.
+const EVIDENT: f64 = 3.0;
+
+/// A part of the series: `value` per unit of `weight`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slice {
+    /// When it ended, seconds.
+    pub at: f64,
+    /// What it is a mean over: seconds for rates, requests for lengths.
+    pub weight: f64,
+    /// The sum: requests, or tokens.
+    pub sum: f64,
+}
+
+/// The level of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// Now.
+    pub value: f64,
+    /// Its change a second; 0 where none is evident.
+    pub slope: f64,
+    /// Standard error of the value.
+    pub error: f64,
+    /// Seconds that it rests on.
+    pub over: f64,
+}
+
+impl Level {
+    /// The level in `seconds` from now, not below zero.
+    pub fn at(&self, seconds: f64) -> f64 {
+        (self.value + self.slope * seconds.min(self.over / 2.0)).max(0.0)
+    }
+}
+
+/// How a series varies by chance.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Noise {
+    /// Counts: the variance of a sum is its mean times a factor that is measured, at least 1.
+    Counts,
+    /// Means of single values with this coefficient of variation.
+    Values(f64),
+}
+
+/// The level at the end of the slices, oldest first. `None` where there is no weight.
+pub fn level(slices: &[Slice], noise: Noise) -> Option<Level> {
+    let slices: Vec<Slice> = slices.iter().copied().filter(|slice| slice.weight > 0.0).collect();
+    let slices = &slices[slices.len().saturating_sub(LONGEST)..];
+    let last = slices.last()?;
+    let factor = match noise {
+        Noise::Counts => burstiness(slices),
+        Noise::Values(_) => 1.0,
+    };
+    // Variance of a mean over weight 1.
+    let variance = |mean: f64| match noise {
+        Noise::Counts => factor * mean.max(f64::MIN_POSITIVE),
+        Noise::Values(variation) => (variation * mean).powi(2).max(f64::MIN_POSITIVE),
+    };
+    let mut found: Option<Level> = None;
+    let mut recent: Vec<&[Slice]> = Vec::new();
+    for size in spans(slices.len()) {
+        let span = &slices[slices.len() - size..];
+        let Some(line) = line_of(span, last.at, &variance, noise == Noise::Counts) else { continue };
+        let agrees = recent.iter().all(|part| {
+            let (weight, sum) = total(part);
+            let expected = part.iter().map(|slice| slice.weight * (line.value + line.slope * (slice.at - last.at))).sum::<f64>();
+            // Of the part's own noise, that which the span shares with it is no difference.
+            let (whole, _) = total(span);
+            let deviation = (variance(expected.max(0.0) / weight) * weight * (1.0 - weight / whole).max(0.0)).sqrt();
+            (sum - expected).abs() <= CONTRADICTION * deviation.max(f64::MIN_POSITIVE)
+        });
+        if found.is_some() && !agrees {
+            break;
+        }
+        found = Some(line);
+        recent.push(span);
+    }
+    found
+}
+
+/// The spans, in slices: each twice the one before, the last with all.
+fn spans(all: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(SHORTEST.min(all)), move |size| (*size < all).then(|| (size * 2).min(all)))
+}
+
+fn total(slices: &[Slice]) -> (f64, f64) {
+    slices.iter().fold((0.0, 0.0), |(weight, sum), slice| (weight + slice.weight, sum + slice.sum))
+}
+
+/// Variance of counts over their mean, from the differences between neighbours; at least 1, at most 20.
+fn burstiness(slices: &[Slice]) -> f64 {
+    let (mut squares, mut expected) = (0.0, 0.0);
+    for pair in slices.windows(2) {
+        let [one, other] = [pair[0], pair[1]].map(|slice| (slice.sum / slice.weight, slice.weight));
+        let mean = (pair[0].sum + pair[1].sum) / (one.1 + other.1);
+        squares += (other.0 - one.0).powi(2);
+        expected += mean / one.1 + mean / other.1;
+    }
+    if expected > 0.0 { (squares / expected).clamp(1.0, 20.0) } else { 1.0 }
+}
+
+/// The line through a span, at `now`: with a slope where one is evident.
+fn line_of(span: &[Slice], now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool) -> Option<Level> {
+    let (weight, sum) = total(span);
+    let mean = sum / weight;
+    let first = span.first()?;
+    let width = if span.len() > 1 { (first.at - span[1].at).abs() } else { 0.0 };
+    let over = now - first.at + width;
+    let flat = Level { value: mean, slope: 0.0, error: (variance(mean) / weight).sqrt(), over };
+    if !sloped || span.len() < LEAST_OF_A_LINE {
+        return Some(flat);
+    }
+    let center = span.iter().map(|slice| slice.weight * slice.at).sum::<f64>() / weight;
+    let spread = span.iter().map(|slice| slice.weight * (slice.at - center).powi(2)).sum::<f64>();
+    let slope = span.iter().map(|slice| (slice.at - center) * slice.sum).sum::<f64>() / spread;
+    let error = (variance(mean) / spread).sqrt();
+    if !slope.is_finite() || slope.abs() < EVIDENT * error {
+        return Some(flat);
+    }
+    let at_now = (mean + slope * (now - center)).max(0.0);
+    Some(Level { value: at_now, slope, error: (variance(mean) / weight + (error * (now - center)).powi(2)).sqrt(), over })
+}
