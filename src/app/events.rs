@@ -178,6 +178,7 @@ mod tests {
             hold_for: Duration::from_secs(600),
             capacity: CapacityModel::Unknown,
             load: None,
+            auto: None,
             warm_up: Duration::from_secs(120),
             predictor: None,
             correction: false,

@@ -29,7 +29,7 @@ const USUAL_DELAY: Duration = Duration::from_secs(180);
 const USUAL_STEP: u64 = 1;
 /// planning.md 0.
 const USUAL_ATTAINMENT: f64 = 0.99;
-const AUTO_DELAY: Duration = Duration::from_secs(300);
+const AUTO_DELAY: Duration = Duration::from_secs(120);
 
 /// The settings of target sla.
 pub(super) struct SlaDraft {

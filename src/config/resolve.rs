@@ -19,7 +19,9 @@ use super::{
     queueing, scalar, schema,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{AutoPolicy, GpuBand, GrowthRule, LoadPolicy, Mode, Preset, RegressionPolicy, ReplicasFrom, Slo, SourceId, Statistic};
+use crate::planner::input::{
+    AutoPolicy, GpuBand, GrowthRule, LoadPolicy, Mode, Preset, RegressionPolicy, ReplicasFrom, Slo, SourceId, Statistic,
+};
 use crate::units::{ModelId, Positive, Role, Seconds, TargetId};
 
 /// Default of `adjustment_interval`, and with preset wva.

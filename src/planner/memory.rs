@@ -8,16 +8,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::arrivals::Arrivals;
-use super::auto::Followed;
 use super::backlog::Backlog;
+use super::followed::Followed;
 use super::input::SourceId;
 use super::learn::iterations::Iterations;
 use super::learn::{Learned, Update, are_plausible};
 use super::model::queueing::Objective;
 use super::observe::Window;
 use super::plan::{
-    CapacityTrace, EnvelopeTrace, Estimates, LatencyRatios, LatencyTrace, Limit, LoadTrace, Missing, Observation, PhaseState, Prediction,
-    Proposer, Published, QueueingTrace, Reason, SloSource, Step, Untaught, Warning,
+    AutoTrace, CapacityTrace, EnvelopeTrace, Estimates, LatencyRatios, LatencyTrace, Limit, LoadTrace, Missing, Observation, PhaseState,
+    Prediction, Proposer, Published, QueueingTrace, Reason, SloSource, Step, Untaught, Warning,
 };
 use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
@@ -170,6 +170,9 @@ pub struct PoolDecision {
     /// What one replica serves within the objectives, for a forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityTrace>,
+    /// How preset auto came to its wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoTrace>,
     /// What was missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,

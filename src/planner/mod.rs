@@ -14,6 +14,7 @@ pub mod backlog;
 pub mod bound;
 pub mod budget;
 mod fast;
+pub mod followed;
 mod held;
 pub mod input;
 mod latency;
@@ -152,6 +153,7 @@ pub fn reissue(last: &Plan, mut memory: Memory, policy: &ModelPolicy, interval_c
             load: last.and_then(|last| last.load.clone()),
             latency: last.and_then(|last| last.latency.clone()),
             capacity: last.and_then(|last| last.capacity),
+            auto: last.and_then(|last| last.auto.clone()),
             queueing: last.and_then(|last| last.queueing.clone()),
             untaught: last.and_then(|last| last.untaught),
             missing: last.map(|last| last.missing.clone()).unwrap_or_default(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::trace::{CapacityTrace, EnvelopeTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
+pub use super::trace::{AutoTrace, CapacityTrace, EnvelopeTrace, LatencyTrace, LoadInputs, LoadTrace, QueueingTrace};
 pub use super::workload::Untaught;
 
 use super::input::{Mode, Preset, Slo, SourceId, Statistic};
@@ -455,6 +455,9 @@ pub struct PoolPlan {
     /// What one replica serves within the objectives, where a forecast is sized for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<CapacityTrace>,
+    /// How preset auto came to its wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto: Option<AutoTrace>,
     /// What the decision was missing for this pool, also where it was made without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,

@@ -150,6 +150,7 @@ fn render_pool(
         load: part.load,
         latency: part.latency,
         capacity: part.capacity,
+        auto: part.auto,
         queueing: part.queueing,
         untaught: part.untaught,
         missing: part.missing,

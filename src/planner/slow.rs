@@ -30,9 +30,6 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
             };
             let next = predict::next::next(memory, policy, &trusted.window, trusted.whole, now);
             let mut decision = if let Some(auto) = &policy.auto {
-                let mut arrivals = std::mem::take(&mut memory.arrivals);
-                arrivals.take(&trusted.window, memory, policy, now);
-                memory.arrivals = arrivals;
                 auto::decide(memory, input, policy, auto, &trusted.window, now)
             } else {
                 decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now)

@@ -184,6 +184,47 @@ pub struct CapacityTrace {
     pub accept_length: Option<Ratio>,
 }
 
+/// How preset auto came to its wish for a pool, so that a person can redo it. Formulas: `planner/model/attain.rs`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AutoTrace {
+    /// Requests a second now, with silent targets at their last or the average load.
+    pub rate: RequestsPerSecond,
+    /// Its change a second, a second.
+    pub slope: f64,
+    /// The time over which one line explains what arrived.
+    pub over: Seconds,
+    /// Standard error of the rate.
+    pub error: RequestsPerSecond,
+    /// Variance of the number of arrivals over its mean.
+    pub noise: Ratio,
+    /// Until when the count must do.
+    pub horizon: Seconds,
+    /// The largest rate until then, and one standard error.
+    pub planned_rate: RequestsPerSecond,
+    /// Mean tokens of a prompt.
+    pub input_tokens: Tokens,
+    /// Mean tokens of an answer.
+    pub output_tokens: Tokens,
+    /// How many times as long as the profile says the servers take; 1 without a profile.
+    pub slower: Ratio,
+    /// Requests a second that one replica serves at most, its objective met on average.
+    pub replica_rate: RequestsPerSecond,
+    /// Share of the requests that are to meet each objective.
+    pub share: Ratio,
+    /// The smallest count that lets them.
+    pub need: Replicas,
+    /// Share that meets the pool's objectives with that count; `None` where no count lets any.
+    pub within: Option<Ratio>,
+    /// The same with one less; `None` where there is none.
+    pub within_less: Option<Ratio>,
+    /// Requests that would wait beyond order when replicas that are asked for now are ready.
+    pub left: Requests,
+    /// The count that a tenth more would need.
+    pub padded: Replicas,
+    /// The most that was needed within the delay of a decrease.
+    pub recent: Replicas,
+}
+
 /// What the queueing model knows of the replicas of a pool, so that a person can redo the arithmetic. Formulas: `planner/model/queueing.rs`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueueingTrace {

@@ -356,7 +356,7 @@ fn steps(pool: &PoolPlan) -> String {
     if let Some(load) = &pool.load {
         let _ = writeln!(html, "<p>{}</p>", Escaped(fullness(load)));
     }
-    for sentence in super::sla::sentences(pool) {
+    for sentence in super::sla::sentences(pool).into_iter().chain(super::auto::sentences(pool)) {
         let _ = writeln!(html, "<p>{}</p>", Escaped(sentence));
     }
     for sentence in lacks(pool) {

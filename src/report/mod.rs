@@ -1,5 +1,6 @@
 //! How do we show plans to people and programs? Plans as JSON, as HTML and as text; backtests as text and HTML; profiles as text. Pure.
 
+mod auto;
 pub mod backtest;
 pub mod decisions;
 pub mod explain;

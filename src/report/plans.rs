@@ -220,6 +220,7 @@ fn pool(pool: &PoolPlan) -> Value {
         "load": pool.load.as_ref().map(load),
         "latency": pool.latency.as_ref().map(super::sla::latency),
         "capacity": pool.capacity.as_ref().map(super::sla::capacity),
+        "auto": pool.auto.as_ref().map(super::auto::value),
         "queueing": pool.queueing.as_ref().map(queueing),
         "untaught": pool.untaught.map(|reason| json!({ "reason": reason.as_str(), "meaning": reason.meaning() })),
         "missing": pool.missing.iter().map(missing).collect::<Vec<_>>(),

@@ -109,7 +109,7 @@ fn render_pool(text: &mut String, pool: &PoolPlan) -> std::fmt::Result {
     if let Some(load) = &pool.load {
         writeln!(text, "    {}", super::explain::fullness(load))?;
     }
-    for sentence in super::sla::sentences(pool) {
+    for sentence in super::sla::sentences(pool).into_iter().chain(super::auto::sentences(pool)) {
         writeln!(text, "    {sentence}")?;
     }
     for sentence in super::explain::lacks(pool) {

@@ -74,6 +74,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(serde_json::from_str(PROFILE).unwrap()),
         load: None,
+        auto: None,
         warm_up: Duration::from_secs(120),
         predictor: None,
         correction: true,

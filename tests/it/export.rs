@@ -80,6 +80,7 @@ pub mod fixture {
             hold_for: VALID,
             capacity: CapacityModel::Envelope(Box::new(envelope())),
             load: None,
+            auto: None,
             warm_up: Duration::from_secs(120),
             predictor: None,
             correction: true,
@@ -121,6 +122,7 @@ pub mod fixture {
             gpus_per_replica: 1,
             latency: None,
             capacity: None,
+            auto: None,
             queueing: None,
             untaught: None,
         }

@@ -9,7 +9,7 @@
 //! prompt waits with Erlang's probability C(N, a), and then for an exponential time (Allen and Cunneen's correction for the variation of S):
 //!
 //! ```text
-//! P(wait > t) = C(N, a) * exp(-t * 2 (N - a) / (E[S] (1 + cv^2)))
+//! P(wait > t) = C(N, a) * exp(-t * 2 (N - a) / (E[S] (noise + cv^2)))
 //! within TTFT = sum over prompt lengths of their share * P(wait <= TTFT - S)
 //! ```
 //!
@@ -36,6 +36,15 @@
 /// Steps of a bisection: more digits than a double has of a batch.
 const HALVINGS: usize = 60;
 
+/// Requests a second, and how they come: the variance of their number over its mean, 1 where each comes by itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrivals {
+    /// Requests a second.
+    pub rate: f64,
+    /// At least 1.
+    pub noise: f64,
+}
+
 /// Prompts of one length: their share, and what one takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prompts {
@@ -57,14 +66,18 @@ pub struct Queue {
 }
 
 /// The queue before `replicas`; `None` where more comes than they compute.
-pub fn queue(replicas: u32, rate: f64, mix: &[Prompts]) -> Option<Queue> {
+pub fn queue(replicas: u32, arrivals: Arrivals, mix: &[Prompts]) -> Option<Queue> {
+    let Arrivals { rate, noise } = arrivals;
     let mean = mean(mix, |prompts| prompts.work)?;
     let square = self::mean(mix, |prompts| prompts.work * prompts.work)?;
     let busy = rate * mean;
     if busy >= f64::from(replicas) {
         return None;
     }
-    Some(Queue { waits: erlang_c(replicas, busy), decay: 2.0 * (f64::from(replicas) - busy) * mean / square })
+    Some(Queue {
+        waits: erlang_c(replicas, busy),
+        decay: 2.0 * (f64::from(replicas) - busy) * mean / (square + (noise - 1.0) * mean * mean),
+    })
 }
 
 impl Queue {
@@ -75,12 +88,12 @@ impl Queue {
 }
 
 /// Share of the prompts that can meet the objective and do so; `None` where none can.
-pub fn within_ttft(replicas: u32, rate: f64, mix: &[Prompts], ttft: f64) -> Option<f64> {
+pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64) -> Option<f64> {
     let reachable: f64 = mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum();
     if reachable <= 0.0 {
         return None;
     }
-    let Some(queue) = queue(replicas, rate, mix) else { return Some(0.0) };
+    let Some(queue) = queue(replicas, arrivals, mix) else { return Some(0.0) };
     let within = |prompts: &&Prompts| prompts.alone <= ttft;
     let met = |prompts: &Prompts| prompts.share * (1.0 - queue.waits * (-(ttft - prompts.alone) * queue.decay).exp());
     Some(mix.iter().filter(within).map(met).sum::<f64>() / reachable)
@@ -102,57 +115,77 @@ fn erlang_c(servers: u32, busy: f64) -> f64 {
 
 /// One replica that decodes.
 pub struct Decoder<'a> {
-    /// Seconds of a step with so many requests; grows with them.
+    /// Seconds of a step with so many requests and no prompt; grows with them.
     pub step: &'a dyn Fn(f64) -> f64,
     /// Requests that it holds at most.
     pub most: f64,
     /// Steps that a request takes: its tokens over the tokens of a step.
     pub steps: f64,
-    /// Seconds that a step may take.
+    /// Seconds that a step may take on average over a request's stay.
     pub objective: f64,
+    /// Share of its time that prompts take; 0 where others compute them.
+    pub prompts: f64,
+    /// Arrivals a second times the mean square of what a prompt takes.
+    pub spread: f64,
 }
 
 impl Decoder<'_> {
+    /// Seconds of a step, prompts included.
+    pub fn time(&self, batch: f64) -> f64 {
+        (self.step)(batch) / (1.0 - self.prompts).max(f64::MIN_POSITIVE)
+    }
+
     /// b*: the largest batch whose steps meet the objective; 0 where not even a single request's do.
     pub fn largest_batch(&self) -> f64 {
-        if (self.step)(1.0) > self.objective {
+        if self.time(1.0) > self.objective {
             return 0.0;
         }
-        if (self.step)(self.most) <= self.objective {
+        if self.time(self.most) <= self.objective {
             return self.most;
         }
-        bisect(0.0, self.most, |batch| (self.step)(batch) <= self.objective)
+        bisect(1.0, self.most, |batch| self.time(batch) <= self.objective)
+    }
+
+    /// b*, or all that it holds where no batch meets the objective.
+    pub fn full(&self) -> f64 {
+        let largest = self.largest_batch();
+        if largest > 0.0 { largest } else { self.most }
     }
 
     /// Requests a second that it serves with a batch of that size all the time.
     pub fn rate(&self, batch: f64) -> f64 {
-        batch / (self.steps * (self.step)(batch))
+        batch / (self.steps * self.time(batch))
     }
 
-    /// The mean batch of each of `replicas`; `None` where it would be above `largest`.
-    pub fn batch(&self, replicas: u32, rate: f64, largest: f64) -> Option<f64> {
-        let each = rate / f64::from(replicas.max(1));
-        let behind = |batch: f64| batch < each * self.steps * (self.step)(batch);
+    /// The mean batch at so many requests a second; `None` where it would be above `largest`.
+    pub fn batch(&self, rate: f64, largest: f64) -> Option<f64> {
+        let behind = |batch: f64| batch < rate * self.steps * self.time(batch);
         if behind(largest) { None } else { Some(bisect(0.0, largest, behind)) }
     }
 
-    /// Share of the requests whose spacing meets the objective.
-    pub fn within(&self, replicas: u32, rate: f64) -> f64 {
+    /// Share of the requests whose spacing meets the objective, where each of `replicas` gets `rate`.
+    pub fn within(&self, replicas: u32, arrivals: Arrivals) -> f64 {
+        let Arrivals { rate, noise } = arrivals;
         let largest = self.largest_batch();
-        let Some(batch) = self.batch(replicas, rate, largest).filter(|_| largest > 0.0) else { return 0.0 };
+        let Some(batch) = self.batch(rate, largest).filter(|_| largest > 0.0) else { return 0.0 };
         if batch <= 0.0 {
             return 1.0;
         }
-        let slope = ((self.step)(batch * 1.01) - (self.step)(batch)) / (0.01 * batch);
-        let stiff = (1.0 - (slope * batch / (self.step)(batch)).clamp(0.0, 0.95)).max(0.05);
-        let requests = batch * f64::from(replicas);
+        let time = self.time(batch);
+        let slope = (self.time(batch * 1.01) - time) / (0.01 * batch);
+        let stiff = (1.0 - (slope * batch / time).clamp(0.0, 0.95)).max(0.05);
         let felt = 2.0 * (stiff - 1.0 + (-stiff).exp()) / (stiff * stiff);
-        normal((largest - batch) * f64::from(replicas) / (requests * felt / stiff).sqrt())
+        let count = f64::from(replicas);
+        // Of the mean batch over a stay.
+        let swing = (batch * count * (1.0 + noise) / 2.0 * felt / stiff).sqrt() / count;
+        let by_time =
+            (self.objective - time) / (slope * swing).hypot((self.spread * noise * time / self.steps).sqrt() / (1.0 - self.prompts));
+        normal(by_time.min((self.most - batch) / swing))
     }
 }
 
 /// Where `holds` ends between `low`, where it does, and `high`.
-fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
+pub(in crate::planner) fn bisect(low: f64, high: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (low, high);
     for _ in 0..HALVINGS {
         let middle = low + (high - low) / 2.0;

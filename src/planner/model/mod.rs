@@ -5,5 +5,6 @@ pub mod capacity;
 pub mod doubts;
 pub mod envelope;
 pub mod iteration;
+pub mod needed;
 pub mod queueing;
 pub mod server;

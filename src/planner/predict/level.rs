@@ -6,9 +6,9 @@
 //!
 //! ```text
 //! spans: the last 2 slices, and twice as long again and again, up to 128 slices
-//! a span holds if the mean of each shorter recent span is within 4 standard deviations of what the span's line says of it
+//! a span holds if its last and its first 2, 4, 8, ... slices are within 4 standard deviations of what its line says of them
 //! standard deviation of a mean over weight W: sqrt(noise * level / W) for counts, noise being their variance over their mean
-//! line: weighted least squares from 16 slices on, where its slope is 3 standard errors from zero; else the mean
+//! line: weighted least squares from 32 slices on, where its slope is 3 standard errors from zero; else the mean
 //! ```
 //!
 //! Four deviations: the test is made every few seconds against several spans, and at three it would jump by chance every few minutes.
@@ -30,7 +30,7 @@ const SHORTEST: usize = 2;
 /// Slices of the longest.
 pub const LONGEST: usize = 128;
 /// Slices from which on a slope is looked for.
-const LEAST_OF_A_LINE: usize = 16;
+const LEAST_OF_A_LINE: usize = 32;
 /// Standard deviations beyond which a recent part contradicts a span.
 const CONTRADICTION: f64 = 4.0;
 /// Standard errors from which on a slope is one.
@@ -58,6 +58,8 @@ pub struct Level {
     pub error: f64,
     /// Seconds that it rests on.
     pub over: f64,
+    /// Variance of counts over their mean; 1 for other series.
+    pub noise: f64,
 }
 
 impl Level {
@@ -91,23 +93,24 @@ pub fn level(slices: &[Slice], noise: Noise) -> Option<Level> {
         Noise::Values(variation) => (variation * mean).powi(2).max(f64::MIN_POSITIVE),
     };
     let mut found: Option<Level> = None;
-    let mut recent: Vec<&[Slice]> = Vec::new();
+    let mut smaller: Vec<usize> = Vec::new();
     for size in spans(slices.len()) {
         let span = &slices[slices.len() - size..];
         let Some(line) = line_of(span, last.at, &variance, noise == Noise::Counts) else { continue };
-        let agrees = recent.iter().all(|part| {
+        let agrees = |part: &[Slice]| {
             let (weight, sum) = total(part);
             let expected = part.iter().map(|slice| slice.weight * (line.value + line.slope * (slice.at - last.at))).sum::<f64>();
             // Of the part's own noise, that which the span shares with it is no difference.
             let (whole, _) = total(span);
             let deviation = (variance(expected.max(0.0) / weight) * weight * (1.0 - weight / whole).max(0.0)).sqrt();
             (sum - expected).abs() <= CONTRADICTION * deviation.max(f64::MIN_POSITIVE)
-        });
+        };
+        let agrees = smaller.iter().all(|&size| agrees(&span[..size]) && agrees(&span[span.len() - size..]));
         if found.is_some() && !agrees {
             break;
         }
-        found = Some(line);
-        recent.push(span);
+        found = Some(Level { noise: factor, ..line });
+        smaller.push(size);
     }
     found
 }
@@ -123,14 +126,15 @@ fn total(slices: &[Slice]) -> (f64, f64) {
 
 /// Variance of counts over their mean, from the differences between neighbours; at least 1, at most 20.
 fn burstiness(slices: &[Slice]) -> f64 {
-    let (mut squares, mut expected) = (0.0, 0.0);
-    for pair in slices.windows(2) {
+    let square = |pair: &[Slice]| {
         let [one, other] = [pair[0], pair[1]].map(|slice| (slice.sum / slice.weight, slice.weight));
         let mean = (pair[0].sum + pair[1].sum) / (one.1 + other.1);
-        squares += (other.0 - one.0).powi(2);
-        expected += mean / one.1 + mean / other.1;
-    }
-    if expected > 0.0 { (squares / expected).clamp(1.0, 20.0) } else { 1.0 }
+        (other.0 - one.0).powi(2) / (mean / one.1 + mean / other.1)
+    };
+    let mut squares: Vec<f64> = slices.windows(2).map(square).filter(|square| square.is_finite()).collect();
+    squares.sort_by(f64::total_cmp);
+    // The median of the square of a standard normal variable is 0.455.
+    squares.get(squares.len() / 2).map_or(1.0, |median| (median / 0.455).clamp(1.0, 20.0))
 }
 
 /// The line through a span, at `now`: with a slope where one is evident.
@@ -140,7 +144,7 @@ fn line_of(span: &[Slice], now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool
     let first = span.first()?;
     let width = if span.len() > 1 { (first.at - span[1].at).abs() } else { 0.0 };
     let over = now - first.at + width;
-    let flat = Level { value: mean, slope: 0.0, error: (variance(mean) / weight).sqrt(), over };
+    let flat = Level { value: mean, slope: 0.0, error: (variance(mean) / weight).sqrt(), over, noise: 1.0 };
     if !sloped || span.len() < LEAST_OF_A_LINE {
         return Some(flat);
     }
@@ -152,5 +156,5 @@ fn line_of(span: &[Slice], now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool
         return Some(flat);
     }
     let at_now = (mean + slope * (now - center)).max(0.0);
-    Some(Level { value: at_now, slope, error: (variance(mean) / weight + (error * (now - center)).powi(2)).sqrt(), over })
+    Some(Level { value: at_now, slope, error: (variance(mean) / weight + (error * (now - center)).powi(2)).sqrt(), over, noise: 1.0 })
 }

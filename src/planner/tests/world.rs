@@ -63,6 +63,7 @@ pub fn infera_policy() -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(seed_profile()).unwrap())),
         load: None,
+        auto: None,
         warm_up: Duration::from_secs(120),
         predictor: None,
         correction: true,

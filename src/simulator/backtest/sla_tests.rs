@@ -70,6 +70,7 @@ fn policy(roles: &[Role], ttft: f64, itl: f64) -> ModelPolicy {
             floor: true,
         }),
         regression: Some(RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 }),
+        auto: None,
         warm_up: Duration::from_secs(120),
         predictor: Some(PredictorPolicy { settings: Settings::new(Choice::Fixed(Method::Arima), interval), history: Vec::new() }),
         correction: false,

@@ -60,6 +60,7 @@ fn model() -> ModelPolicy {
         hold_for: Duration::from_secs(600),
         capacity: CapacityModel::Envelope(Box::new(Envelope::new(scenario::profile()).unwrap())),
         load: None,
+        auto: None,
         warm_up: Duration::from_secs(120),
         predictor: None,
         correction: true,

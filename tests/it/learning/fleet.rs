@@ -80,6 +80,7 @@ pub fn policy(variants: &[Variant], objective: Option<(f64, f64)>) -> ModelPolic
             learned_for: Duration::from_secs(7 * 86_400),
         }),
         load: None,
+        auto: None,
         warm_up: Duration::from_secs(60),
         predictor: None,
         correction: false,

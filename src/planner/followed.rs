@@ -1,0 +1,122 @@
+//! What was needed lately, what is on its way, and what still waits? Preset auto's memory of one pool.
+//!
+//! A queue before too few replicas grows until the next ones are ready. It is followed to that moment, replica by replica as they arrive, and
+//! where need alone would leave a queue behind, a few more are asked for, at most a quarter above what is needed:
+//!
+//! | need 8, one ready, 8x the arrivals since now; start-up 100 s | |
+//! |---|---|
+//! | left at 100 s | (8 - 1) replicas' work of 100 s |
+//! | the eight new ones alone | carry what arrives; the old one works off what it has |
+//! | asked for | 9 |
+//!
+//! They are kept until what waits is gone, so that a queue that is followed to nothing and seen again does not make the count swing.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::needed::{Demand, MOST};
+use crate::units::{Moment, Replicas};
+
+/// Time within which new replicas are to have worked off what waits, seconds.
+const CATCH_UP: f64 = 45.0;
+/// What may be asked for above what is needed, as a part of it.
+const ABOVE: u32 = 4;
+
+/// What is remembered of one pool. Times are on the monotonic clock.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Followed {
+    /// What was needed lately, and when.
+    needs: Vec<(Duration, Replicas)>,
+    /// Since when it is watched.
+    since: Option<Duration>,
+    /// What stood in the last round.
+    stood: Option<Replicas>,
+    /// Replicas that were asked for and are not there yet, and when.
+    asked: Vec<(Duration, u32)>,
+    /// When it was last made smaller.
+    lowered_at: Option<Duration>,
+    /// The count that works off what waits; 0 where nothing does.
+    catching: Replicas,
+}
+
+/// What a pool has to do in this moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Queued {
+    /// Requests a second.
+    pub rate: f64,
+    /// Requests that wait.
+    pub waiting: f64,
+    /// Requests that run.
+    pub running: f64,
+    /// Replicas that serve.
+    pub ready: Replicas,
+}
+
+impl Followed {
+    /// Takes in what stands and what is ready.
+    pub fn follow(&mut self, stands: Replicas, ready: Replicas, now: Moment) {
+        let before = self.stood.replace(stands).unwrap_or(stands);
+        if stands > before {
+            self.asked.push((now.monotonic, stands.0 - before.0));
+        }
+        if stands < before {
+            self.lowered_at = Some(now.monotonic);
+        }
+        // The oldest arrive first.
+        let mut open = stands.0.saturating_sub(ready.0);
+        for (_, count) in self.asked.iter_mut().rev() {
+            *count = (*count).min(open);
+            open -= *count;
+        }
+        self.asked.retain(|(_, count)| *count > 0);
+        self.since.get_or_insert(now.monotonic);
+    }
+
+    /// Notes what is needed now, and forgets what is older than `delay`.
+    pub fn note(&mut self, need: Replicas, delay: Duration, now: Moment) {
+        self.needs.retain(|(at, _)| now.monotonic.saturating_sub(*at) <= delay);
+        self.needs.push((now.monotonic, need));
+    }
+
+    /// The most that was needed lately.
+    pub fn recently_needed(&self) -> Replicas {
+        self.needs.iter().map(|(_, need)| *need).max().unwrap_or_default()
+    }
+
+    /// Whether it has been watched for so long.
+    pub fn is_watched(&self, delay: Duration, now: Moment) -> bool {
+        self.since.is_some_and(|since| now.monotonic.saturating_sub(since) >= delay)
+    }
+
+    /// Whether it was made smaller within that time.
+    pub fn was_lowered(&self, within: Duration, now: Moment) -> bool {
+        self.lowered_at.is_some_and(|at| now.monotonic.saturating_sub(at) < within)
+    }
+
+    /// The count that also works off what waits soon after it is there, and the requests that would wait when it is.
+    pub fn caught_up(&mut self, demand: &Demand<'_>, queued: Queued, need: Replicas, startup: Duration, now: Moment) -> (Replicas, f64) {
+        let Queued { rate, ready, .. } = queued;
+        let each = demand.capacity();
+        let present = demand.excess(queued.waiting, queued.running, ready);
+        let (mut excess, mut at, mut count) = (present, 0.0, ready.as_f64());
+        let end = startup.as_secs_f64();
+        for (asked, more) in &self.asked {
+            let ready_in = (*asked + startup).saturating_sub(now.monotonic).as_secs_f64().min(end);
+            excess = (excess + (rate - each * count) * (ready_in - at)).max(0.0);
+            (at, count) = (ready_in, count + f64::from(*more));
+        }
+        excess = (excess + (rate - each * count) * (end - at)).max(0.0);
+        // An even pool has one at each replica anyway.
+        if excess > count {
+            let above = Replicas(need.0.saturating_add(ready.0.min((need.0 / ABOVE).max(1))));
+            let through = ((rate + excess / CATCH_UP) / each).ceil();
+            // `as` saturates.
+            let through = Replicas(if through < f64::from(MOST) { through as u32 } else { MOST }).min(above);
+            self.catching = self.catching.min(above).max(through);
+        } else if present <= ready.as_f64() {
+            self.catching = Replicas(0);
+        }
+        (self.catching.max(need), excess)
+    }
+}

@@ -1,0 +1,150 @@
+//! How many replicas does one pool need, so that the wanted share of its requests meets each objective? The smallest count, by
+//! `model/attain.rs`, of servers as `model/server.rs` knows them.
+//!
+//! | role | first tokens | tokens after the first |
+//! |---|---|---|
+//! | prefill | prompts queue before replicas that compute one after the other | others' |
+//! | decode | others' | steps of the batch |
+//! | aggregated | the same queue; a prompt also waits for half of a step, and is computed beside a batch | steps of the batch, longer by the share of time that prompts take |
+//!
+//! More arrivals never need fewer replicas: each share falls as the rate grows.
+
+use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, within_ttft};
+use super::server::Server;
+use crate::planner::plan::Latencies;
+use crate::units::{Replicas, Requests, Role, Seconds, Tokens};
+
+/// Replicas beyond which no search goes.
+pub const MOST: u32 = 100_000;
+
+/// Requests of a pool, as it sees them.
+pub struct Demand<'a> {
+    /// What the pool does.
+    pub role: Role,
+    /// What one replica of it takes.
+    pub server: Server<'a>,
+    /// Prompts by their lengths.
+    pub mix: Vec<Prompts>,
+    /// Mean tokens of a prompt.
+    pub input: f64,
+    /// Mean tokens of an answer, at least 1.
+    pub output: f64,
+    /// Tokens that a step yields for a request, at least 1.
+    pub accepted: f64,
+    /// Objective for the first token, seconds.
+    pub ttft: f64,
+    /// Objective for the others, seconds.
+    pub itl: f64,
+    /// Share of the requests that are to meet each objective.
+    pub share: f64,
+    /// Variance of the number of arrivals over its mean, at least 1.
+    pub noise: f64,
+}
+
+impl Demand<'_> {
+    /// Steps that a request stays for.
+    fn steps(&self) -> f64 {
+        (self.output / self.accepted).max(1.0)
+    }
+
+    fn step(&self, batch: f64) -> f64 {
+        self.server.step(Requests(batch), Tokens(self.input + self.output / 2.0)).get()
+    }
+
+    fn arriving(&self, rate: f64) -> Arrivals {
+        Arrivals { rate, noise: self.noise }
+    }
+
+    /// Share of the requests that meet the pool's objectives; `None` where none can.
+    pub fn within(&self, replicas: u32, rate: f64) -> Option<f64> {
+        let each = rate / f64::from(replicas.max(1));
+        let step = |batch: f64| self.step(batch);
+        let spacing = || {
+            let decoder = self.decoder(each, &step)?;
+            (decoder.largest_batch() > 0.0).then(|| decoder.within(replicas, self.arriving(each)))
+        };
+        match self.role {
+            Role::Prefill => within_ttft(replicas, self.arriving(rate), &self.mix, self.ttft),
+            Role::Decode => spacing(),
+            Role::Aggregated => {
+                let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
+                let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
+                Some(
+                    spacing().unwrap_or(0.0)
+                        * within_ttft(replicas, self.arriving(rate), &self.beside(batch, decoder.time(batch)), self.ttft)?,
+                )
+            }
+        }
+    }
+
+    /// The prompts of a replica that decodes as well: each waits for half of a step, and is computed beside the batch.
+    fn beside(&self, batch: f64, time: f64) -> Vec<Prompts> {
+        let step = self.step(batch);
+        let longer = |prompts: &Prompts| Prompts { alone: prompts.alone + time / 2.0 + step, ..*prompts };
+        self.mix.iter().map(longer).collect()
+    }
+
+    /// One replica that gets `each` requests a second; `None` where prompts take more than all of its time.
+    fn decoder<'s>(&self, each: f64, step: &'s dyn Fn(f64) -> f64) -> Option<Decoder<'s>> {
+        let (mut prompts, mut spread) = (0.0, 0.0);
+        if self.role == Role::Aggregated {
+            let mean = |of: &dyn Fn(&Prompts) -> f64| self.mix.iter().map(|prompts| prompts.share * of(prompts)).sum::<f64>();
+            prompts = each * mean(&|prompts| prompts.work);
+            spread = each * mean(&|prompts| prompts.work * prompts.work);
+        }
+        let most = self.server.most(Tokens(self.input + self.output)).get();
+        (prompts < 1.0).then_some(Decoder { step, most, steps: self.steps(), objective: self.itl * self.accepted, prompts, spread })
+    }
+
+    /// The smallest count that is enough.
+    pub fn need(&self, rate: f64) -> Replicas {
+        if rate <= 0.0 {
+            return Replicas(0);
+        }
+        let first = (rate / self.capacity()).floor().max(1.0);
+        let mut count = if first < f64::from(MOST) { first as u32 } else { MOST };
+        while count < MOST && self.within(count, rate).is_some_and(|share| share < self.share) {
+            count += 1;
+        }
+        Replicas(count)
+    }
+
+    /// Requests a second that one replica serves at most.
+    pub fn capacity(&self) -> f64 {
+        let prompts = 1.0 / self.mix.iter().map(|prompts| prompts.share * prompts.work).sum::<f64>();
+        let step = |batch: f64| self.step(batch);
+        match self.role {
+            Role::Prefill => prompts,
+            Role::Decode => self.decoder(0.0, &step).map_or(prompts, |decoder| decoder.rate(decoder.full())),
+            Role::Aggregated => {
+                bisect(0.0, prompts, |each| self.decoder(each, &step).is_some_and(|decoder| decoder.batch(each, decoder.full()).is_some()))
+            }
+        }
+    }
+
+    /// Requests beyond what the ready replicas hold in order.
+    pub fn excess(&self, waiting: f64, running: f64, ready: Replicas) -> f64 {
+        let step = |batch: f64| self.step(batch);
+        let full = if self.role == Role::Prefill { None } else { self.decoder(self.capacity(), &step) };
+        waiting + full.map_or(0.0, |decoder| (running - decoder.full() * ready.as_f64()).max(0.0))
+    }
+
+    /// Mean latencies with so many replicas; without one that their number would let grow without end.
+    pub fn latencies(&self, replicas: Replicas, rate: f64) -> Latencies {
+        let each = rate / f64::from(replicas.0.max(1));
+        let step = |batch: f64| self.step(batch);
+        let decoder = if self.role == Role::Prefill { None } else { self.decoder(each, &step) };
+        let batch = decoder.as_ref().and_then(|decoder| decoder.batch(each, decoder.most));
+        let time = decoder.as_ref().zip(batch).map(|(decoder, batch)| decoder.time(batch));
+        let mix = match (self.role, batch.zip(time)) {
+            (Role::Prefill, _) => Some(self.mix.clone()),
+            (Role::Aggregated, Some((batch, time))) => Some(self.beside(batch, time)),
+            _ => None,
+        };
+        let ttft = mix.and_then(|mix| {
+            let alone: f64 = mix.iter().map(|prompts| prompts.share * prompts.alone).sum();
+            Some(Seconds(alone + queue(replicas.0, self.arriving(rate), &mix)?.mean_wait()))
+        });
+        Latencies { ttft_seconds: ttft, itl_seconds: time.map(|time| Seconds(time / self.accepted)) }
+    }
+}
