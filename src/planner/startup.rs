@@ -271,8 +271,7 @@ mod tests {
 
     #[test]
     fn the_clock_of_each_replica_runs_from_the_wish_to_the_arrival() {
-        let (startups, growth) =
-            measured(&[(0, 4, 4), (5, 4, 6), (65, 4, 7), (105, 5, 7), (110, 6, 7), (165, 7, 7), (200, 7, 7)]);
+        let (startups, growth) = measured(&[(0, 4, 4), (5, 4, 6), (65, 4, 7), (105, 5, 7), (110, 6, 7), (165, 7, 7), (200, 7, 7)]);
         assert_eq!(startups, [100, 105, 100]);
         assert_eq!((growth.startup(), growth.awaited_since, growth.asked), (Some(Duration::from_secs(105)), None, vec![]));
     }

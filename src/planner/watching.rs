@@ -76,6 +76,10 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     let mut reuse = memory.reuse;
     for pool in &policy.pools {
         let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::of(Iterations::new(pool.role)));
+        if watched.iterations.role() != pool.role {
+            // The name stayed and the role did not: other replicas do other work.
+            *watched = Watched::of(Iterations::new(pool.role));
+        }
         let pages: BTreeMap<&TargetId, (Duration, &Sample)> = pages(input, pool).collect();
         watched.targets.retain(|target, _| pages.contains_key(target));
         for (target, (at, sample)) in pages {

@@ -218,11 +218,22 @@ fn without_the_size_of_a_step_nothing_is_given_back_and_it_is_said_what_is_missi
 }
 
 #[test]
+fn what_was_learned_of_another_role_is_not_used() {
+    let (mut world, servers, at) = learned();
+    assert!(world.memory.watched[&PoolId::from("p")].iterations.samples() > 0);
+    world.policy.pools[0].role = Role::Decode;
+    let _plan = round(&mut world, at + 5.0, &servers);
+    let iterations = &world.memory.watched[&PoolId::from("p")].iterations;
+    assert_eq!((iterations.samples(), iterations.role()), (0, Role::Decode));
+}
+
+#[test]
 fn a_front_end_tells_the_limits_of_its_servers_where_they_and_the_operator_do_not() {
     let (mut world, servers, at) = learned();
     world.policy.pools[0].capabilities.max_num_batched_tokens = None;
     let front_end = |limits: &[(Gauge, f64)]| {
-        let sample = Sample { gauges: BTreeMap::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
+        let sample =
+            Sample { gauges: BTreeMap::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
         (SourceId::Traffic, vec![("f:8000/metrics", Reading::Sample(Box::new(sample)))])
     };
     let replicas = |kv: bool| {
