@@ -35,8 +35,8 @@ pub struct ModelFlags {
     /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
-    /// Set of values for the planner: infera (by objectives and a profile), dynamo (by how full replicas are) or wva (by what replicas
-    /// turn out to do); infera with a profile, wva with --queueing-config, else dynamo
+    /// Set of values for the planner: infera (by objectives and a profile), dynamo (by how full replicas are, or with an objective by
+    /// forecasts and expected latencies) or wva (by what replicas turn out to do); infera with a profile, wva with --queueing-config, else dynamo
     #[arg(long)]
     pub preset: Option<String>,
     /// Smallest recommendation of each pool [default: 1]
@@ -52,10 +52,12 @@ pub struct ModelFlags {
     /// said
     #[arg(long, value_name = "DIR")]
     pub queueing_config: Option<PathBuf>,
-    /// Objective for time to first token, with a profile or preset wva; a bare number is milliseconds [default with a profile: 500]
+    /// Objective for time to first token, with a profile, or preset wva or dynamo; a bare number is milliseconds [default with a profile:
+    /// 500]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub ttft: Option<std::time::Duration>,
-    /// Objective for the time between tokens, with a profile or preset wva; a bare number is milliseconds [default with a profile: 50]
+    /// Objective for the time between tokens, with a profile, or preset wva or dynamo; a bare number is milliseconds [default with a
+    /// profile: 50]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub itl: Option<std::time::Duration>,
     /// Time between decisions; a bare number is seconds [default: 180, with preset wva 30]

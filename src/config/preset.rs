@@ -21,8 +21,8 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
     } else if objective {
         let profile = if by_flags { "--profile-results FILE" } else { "profile: FILE" };
         let message = format!(
-            "required with an objective: infera plans by a measured profile ({profile}), wva learns what replicas can do; without an objective \
-             preset dynamo plans by target throughput"
+            "required with an objective: infera plans by a measured profile ({profile}), wva learns what replicas can do, dynamo \
+             forecasts and adds single replicas (target sla); without an objective preset dynamo plans by target throughput"
         );
         values.problem(&at, message);
         None

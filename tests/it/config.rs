@@ -478,7 +478,7 @@ fn wrong_flags_are_named() {
             ..Inputs::default()
         }),
         [
-            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do; without an objective preset dynamo plans by target throughput"
+            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do, dynamo forecasts and adds single replicas (target sla); without an objective preset dynamo plans by target throughput"
         ]
     );
     assert_eq!(
