@@ -128,7 +128,7 @@ fn report(page: &mut Page<'_>) {
     page.line(1, &format!("dir: {dir}"), &[DIR], "a relative path starts at the folder of this file");
     let least = Duration::from_secs(60);
     let most = Duration::from_secs(366 * 24 * 3600);
-    let interval = Duration::try_from_secs_f64(hours * 3600.0).unwrap_or(most);
+    let interval = Duration::try_from_secs_f64(hours * 3600.0).unwrap_or(Duration::MAX);
     let taken = Duration::from_secs(interval.clamp(least, most).as_secs());
     let remark = if taken == interval { "" } else { "whole seconds from a minute to 366 days here" };
     page.line(1, &format!("interval: {}", text(taken)), &[INTERVAL], remark);
