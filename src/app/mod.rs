@@ -278,7 +278,10 @@ impl Ticker {
 
     /// Swaps the snapshot that our pages read, and then wakes those who wait for what is new in it.
     fn show(&self, now: Moment) {
-        self.snapshot.store(Arc::new(self.exporter.snapshot(now)));
+        let mut snapshot = self.exporter.snapshot(now);
+        snapshot.counters.state_write_failures = self.keeper.refused();
+        snapshot.counters.report_write_failures = self.reporter.refused();
+        self.snapshot.store(Arc::new(snapshot));
         let newest = self.exporter.last_decision();
         self.newest.send_if_modified(|told| std::mem::replace(told, newest) != newest);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::decisions::{self, Ledger};
 use crate::planner::input::CapacityModel;
 use crate::planner::memory::{Lasting, PoolMemory};
 use crate::state::{Loaded, SaveError, StateFile};
-use crate::units::{ModelId, Moment};
+use crate::units::{ModelId, Moment, PoolId};
 
 /// How long what was learned is kept at least, also for pools that nobody plans now. Where less is allowed, the planner drops the rest.
 const LEARNED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -62,6 +62,10 @@ struct Writing {
     busy: AtomicBool,
     /// The last write did not succeed, so that what was handed over is not on disk.
     failed: AtomicBool,
+    /// How often the disk refused.
+    refused: AtomicU64,
+    /// Whether the last answer of the disk was no, which is told when it begins and when it ends.
+    refuses: AtomicBool,
 }
 
 impl Keeper {
@@ -107,27 +111,42 @@ impl Keeper {
         self.handed_at = now.monotonic;
         let (file, writing) = (Arc::clone(file), Arc::clone(&self.writing));
         tokio::task::spawn_blocking(move || {
-            writing.failed.store(!write(&file, &kept), Ordering::Release);
+            writing.failed.store(!write(&file, &kept, &writing), Ordering::Release);
             writing.busy.store(false, Ordering::Release);
         });
+    }
+
+    /// How often the disk refused what was to be kept; `None` where nothing is.
+    pub fn refused(&self) -> Option<u64> {
+        self.file.as_ref().map(|_| self.writing.refused.load(Ordering::Relaxed))
     }
 
     /// Writes once more before the process ends, within a second.
     pub async fn finish(self, exporter: &Exporter) {
         let Some(file) = self.file else { return };
         let kept = kept(exporter);
-        let writing = tokio::task::spawn_blocking(move || write(&file, &kept));
+        let writing = tokio::task::spawn_blocking(move || write(&file, &kept, &self.writing));
         if tokio::time::timeout(Duration::from_secs(1), writing).await.is_err() {
             tracing::error!("the state file was not written within 1 s");
         }
     }
 }
 
-fn write(file: &StateFile, kept: &Kept) -> bool {
+fn write(file: &StateFile, kept: &Kept, writing: &Writing) -> bool {
     match file.save(kept) {
-        Ok(()) => return true,
+        Ok(()) => {
+            if writing.refuses.swap(false, Ordering::Relaxed) {
+                tracing::info!(path = %file.path().display(), "the state file is written again");
+            }
+            return true;
+        }
         Err(error @ SaveError::Locked { .. }) => tracing::debug!("state not written: {error}"),
-        Err(error) => tracing::error!("state not written: {:#}", anyhow::Error::from(error)),
+        Err(error) => {
+            writing.refused.fetch_add(1, Ordering::Relaxed);
+            if !writing.refuses.swap(true, Ordering::Relaxed) {
+                tracing::error!("state not written, which is tried again: {:#}", anyhow::Error::from(error));
+            }
+        }
     }
     false
 }
@@ -163,9 +182,15 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
     let mut restored: BTreeMap<StateKey, Lasting> = BTreeMap::new();
     for model in kept {
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
-        let Lasting { pools, traffic, traffic_at, iterations } = model.lasting;
+        let Lasting { pools, traffic, traffic_at, mut iterations } = model.lasting;
+        if traffic_at.is_some_and(|at| now.wall.saturating_sub(at) > learned_for) {
+            iterations.clear();
+        }
+        iterations.retain(|pool, learned| learned.is_sound() || nothing_that_can_be_learned(&key, pool));
         // A series that broke off long ago is no beginning of the next one.
         let goes_on = traffic_at.is_some_and(|at| now.wall.saturating_sub(at) <= PAUSE && at <= now.wall);
+        let traffic = traffic.filter(|traffic| !goes_on || traffic.is_sound() || nothing_that_can_be_seen(&key));
+        let goes_on = goes_on && traffic.is_some();
         if goes_on || !iterations.is_empty() {
             let kept = restored.entry(key.clone()).or_default();
             (kept.traffic, kept.traffic_at) = if goes_on { (traffic, traffic_at) } else { (None, None) };
@@ -174,7 +199,7 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
         for (pool, mut memory) in pools {
             memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);
             if memory.learning.as_ref().is_some_and(|learning| !learning.is_sound()) {
-                tracing::warn!(model = %key.model, %pool, "what the state says was learned is nothing that can be learned; it is not used");
+                nothing_that_can_be_learned(&key, &pool);
                 memory.learning = None;
             }
             if let Some(learning) = &mut memory.learning {
@@ -198,14 +223,29 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
     restored
 }
 
+/// Says so; never true.
+fn nothing_that_can_be_learned(key: &StateKey, pool: &PoolId) -> bool {
+    tracing::warn!(model = %key.model, %pool, "what the state says was learned is nothing that can be learned; it is not used");
+    false
+}
+
+/// Says so; never true.
+fn nothing_that_can_be_seen(key: &StateKey) -> bool {
+    tracing::warn!(model = %key.model, "the windows that the state says were seen are none that can be seen; forecasts begin anew");
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::planner::learn::iterations::Iterations;
     use crate::planner::learn::{Learned, Seen};
     use crate::planner::memory::Learning;
     use crate::planner::model::queueing::Lengths;
     use crate::planner::plan::Published;
-    use crate::units::{PoolId, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+    use crate::planner::predict::traffic::{Predictor, Traffic};
+    use crate::planner::predict::{Choice, Method, Settings};
+    use crate::units::{Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const NOW: Moment = Moment { monotonic: Duration::ZERO, wall: Duration::from_secs(1_795_953_600) };
@@ -277,6 +317,43 @@ mod tests {
         memory.learning.iter_mut().for_each(|learning| learning.learned.filter.parameters.alpha = Seconds(1e9));
         let after = restored(memory.clone()).unwrap();
         assert_eq!(after, PoolMemory { learning: None, ..memory });
+    }
+
+    /// What a process that starts now makes of iterations and windows, the last of which ended so long ago, as the file has them.
+    fn restored_of(iterations: &str, history: &str, ended: Duration) -> (bool, bool) {
+        let at = NOW.wall - ended;
+        let text = format!(
+            r#"{{"models":[{{"model":"m","target_namespace":"n","pools":{{}},"iterations":{{"p":{iterations}}},
+                "traffic":{{"requests":{0},"input_tokens":{0},"output_tokens":{0}}},"traffic_at":{{"secs":{1},"nanos":0}}}}]}}"#,
+            series(history),
+            at.as_secs()
+        );
+        let kept = serde_json::from_str::<Kept>(&text).unwrap();
+        let lasting = usable(kept.models, LEARNED_FOR, NOW).into_values().next().unwrap_or_default();
+        (!lasting.iterations.is_empty(), lasting.traffic.is_some())
+    }
+
+    fn series(history: &str) -> String {
+        let settings = Settings::new(Choice::Fixed(Method::Constant), Duration::from_secs(60));
+        let mut predictor = Predictor::new(settings);
+        predictor.observe(&Traffic { requests: Requests(5.0), input_tokens: Some(Tokens(5.0)), output_tokens: Some(Tokens(5.0)) });
+        let text = serde_json::to_value(&predictor).unwrap()["requests"].to_string();
+        let changed = text.replace("\"history\":[5.0]", &format!("\"history\":{history}"));
+        assert!(changed.contains(history), "{text}");
+        changed
+    }
+
+    #[test]
+    fn iterations_and_windows_go_on_unless_they_are_old_or_cannot_have_been_seen() {
+        let learned = serde_json::to_string(&Iterations::new(Role::Decode)).unwrap();
+        let strange = learned.replace("\"input\":[]", "\"input\":[-1.0]");
+        assert_ne!(learned, strange);
+        assert_eq!(restored_of(&learned, "[5.0]", Duration::from_secs(60)), (true, true));
+        assert_eq!(restored_of(&strange, "[5.0]", Duration::from_secs(60)), (false, true));
+        assert_eq!(restored_of(&learned, "[-5.0]", Duration::from_secs(60)), (true, false));
+        assert_eq!(restored_of(&learned, "[1e300]", Duration::from_secs(60)), (true, false));
+        assert_eq!(restored_of(&learned, "[5.0]", 2 * PAUSE), (true, false), "forecasts do not go on, costs do");
+        assert_eq!(restored_of(&learned, "[5.0]", 8 * DAY), (false, false));
     }
 
     #[test]

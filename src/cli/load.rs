@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use flate2::read::MultiGzDecoder;
+
 use crate::config::{self, Flags, Inputs, Loaded, Problem, SourceText};
 
 /// Where Kubernetes tells a pod its namespace.
@@ -11,6 +13,9 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 
 /// Variables that the configuration reads.
 const VARIABLE_PREFIX: &str = "INFERENCE_PLANNER__";
+
+/// First bytes of a gzip file.
+pub(super) const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Largest file that is read, bytes: a configuration is small, and a wrong path may lead to anything.
 const LARGEST_FILE: u64 = 16 << 20;
@@ -30,8 +35,8 @@ pub struct ModelFlags {
     /// Dialect of the servers, auto by default: it is recognised page by page
     #[arg(long)]
     pub engine: Option<String>,
-    /// Set of values for the planner: infera (by objectives and a profile), dynamo (by how full replicas are) or wva (by what replicas
-    /// turn out to do); infera with a profile, wva with --queueing-config, else dynamo
+    /// Set of values for the planner: infera (by objectives and a profile), dynamo (by how full replicas are, or with an objective by
+    /// forecasts and expected latencies) or wva (by what replicas turn out to do); infera with a profile, wva with --queueing-config, else dynamo
     #[arg(long)]
     pub preset: Option<String>,
     /// Smallest recommendation of each pool [default: 1]
@@ -47,10 +52,12 @@ pub struct ModelFlags {
     /// said
     #[arg(long, value_name = "DIR")]
     pub queueing_config: Option<PathBuf>,
-    /// Objective for time to first token, with a profile or preset wva; a bare number is milliseconds [default with a profile: 500]
+    /// Objective for time to first token, with a profile, or preset wva or dynamo; a bare number is milliseconds [default with a profile:
+    /// 500]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub ttft: Option<std::time::Duration>,
-    /// Objective for the time between tokens, with a profile or preset wva; a bare number is milliseconds [default with a profile: 50]
+    /// Objective for the time between tokens, with a profile, or preset wva or dynamo; a bare number is milliseconds [default with a
+    /// profile: 50]
     #[arg(long, value_parser = config::parse_millis_flag)]
     pub itl: Option<std::time::Duration>,
     /// Time between decisions; a bare number is seconds [default: 180, with preset wva 30]
@@ -83,7 +90,8 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
     let file = file.map(source).transpose()?;
     let draft = config::read(Inputs { file, env: environment(), flags, own_namespace: own_namespace() });
     let mut files = BTreeMap::new();
-    let mut read = |path: &Path| match text_of(path) {
+    let text = |path: &Path| if draft.is_trace(path) { trace_of(path) } else { text_of(path) };
+    let mut read = |path: &Path| match text(path) {
         Ok(text) => drop(files.insert(path.to_owned(), Ok(text))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => drop(files.insert(path.to_owned(), Err(error.to_string()))),
@@ -144,8 +152,25 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// The text of a file of moderate size.
 pub(super) fn text_of(path: &Path) -> std::io::Result<String> {
-    let invalid = |error| std::io::Error::new(std::io::ErrorKind::InvalidData, error);
-    String::from_utf8(bytes_of(path)?).map_err(invalid)
+    text_in(bytes_of(path)?)
+}
+
+/// The text of a trace, which may be packed by gzip.
+fn trace_of(path: &Path) -> std::io::Result<String> {
+    let bytes = bytes_of(path)?;
+    if !bytes.starts_with(&GZIP) {
+        return text_in(bytes);
+    }
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(bytes.as_slice()).take(LARGEST_FILE + 1).read_to_end(&mut unpacked)?;
+    if unpacked.len() as u64 > LARGEST_FILE {
+        return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes when unpacked, got more")));
+    }
+    text_in(unpacked)
+}
+
+fn text_in(bytes: Vec<u8>) -> std::io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }
 
 fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {

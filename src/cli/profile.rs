@@ -152,6 +152,13 @@ fn measure(args: ProfileArgs) -> Result<Measured, Failure> {
         Ok(Some(measured)) => Ok(measured),
         Ok(None) => Err(Failure::Other(anyhow::anyhow!("interrupted; {}", kept(&store)))),
         Err(error @ ProfileError::Usage(_)) => Err(failure(error)),
+        // What the server refused is done, too: gone on with, it comes to the same.
+        Err(error @ ProfileError::Nothing(_)) => {
+            let file = store.partial().display();
+            Err(Failure::Other(anyhow::anyhow!(
+                "{error}; {file} keeps what was refused, and the same command with --restart measures anew"
+            )))
+        }
         Err(error) => Err(Failure::Other(anyhow::anyhow!("{error}; {}", kept(&store)))),
     }
 }

@@ -150,6 +150,11 @@ impl Draft {
         self.models.iter().any(|model| model.profile.as_deref() == Some(path))
     }
 
+    /// Whether a path among [`Draft::files`] is a recorded trace, which may be packed by gzip: the caller unpacks it.
+    pub fn is_trace(&self, path: &Path) -> bool {
+        self.models.iter().any(|model| model.trace().is_some_and(|trace| trace == path))
+    }
+
     /// The folder of which the caller is to read every file as well, save those whose names begin with a dot; `None` where there is none.
     pub fn folder(&self) -> Option<&Path> {
         self.settings.queueing_config.as_deref()

@@ -52,6 +52,7 @@ mod scalar;
 mod schema;
 mod targets;
 mod tree;
+mod untold;
 mod warnings;
 
 use std::collections::BTreeMap;

@@ -3,11 +3,11 @@
 use super::check::Values;
 use super::problem::Problem;
 use super::resolve::{self, ModelDraft};
-use super::{Config, ModelConfig, scalar};
-use crate::planner::input::{CapacityModel, FastRule, ModelPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
+use super::{Config, ModelConfig, scalar, untold};
+use crate::planner::input::{CapacityModel, Preset, SourceId};
 use crate::planner::model::doubts;
 use crate::planner::model::envelope::Envelope;
-use crate::units::{Ratio, Role, Seconds, Tokens};
+use crate::units::{Ratio, Seconds, Tokens};
 
 /// All of them, model by model.
 pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec<Problem> {
@@ -40,12 +40,7 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
                 warnings.push(values.describe(&at(key), message));
             }
         }
-        for pool in blind_prefill(&model.policy) {
-            let message = "the servers do not export it, and target throughput and latency count waiting prompts in context lengths: \
-                           without it the pool is held with reason missing_capability";
-            let key = draft.pools.iter().find(|known| known.pool.as_ref() == Some(&pool.pool)).map_or("pools", |known| known.key.as_str());
-            warnings.push(values.describe(&format!("{key}.capabilities.context_length"), message.to_owned()));
-        }
+        warnings.extend(untold::of(draft, model).into_iter().map(|(key, message)| values.describe(&key, message)));
         for source in model.sources.iter().filter(|source| source.access.insecure_skip_verify) {
             let pool = draft.pools.iter().find(|pool| pool.pool.as_ref().is_some_and(|name| source.source == SourceId::Pool(name.clone())));
             let key = pool.map_or_else(|| at("traffic"), |pool| pool.key.clone());
@@ -70,14 +65,6 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
         }
     }
     warnings
-}
-
-/// Prefill pools whose waiting prompts cannot be held against a context length.
-fn blind_prefill(policy: &ModelPolicy) -> impl Iterator<Item = &PoolPolicy> {
-    let counts_lengths =
-        policy.load.is_some_and(|load| matches!(load.rule, FastRule::Thresholds(bands) if bands.prefill_unit == QueueUnit::ContextLengths));
-    let blind = move |pool: &&PoolPolicy| counts_lengths && pool.role == Role::Prefill && pool.capabilities.context_length.is_none();
-    policy.pools.iter().filter(blind)
 }
 
 /// Objectives that no number of replicas can meet, by the profile's own fastest points.

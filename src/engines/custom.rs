@@ -74,6 +74,11 @@ impl Custom {
     /// The name in labels.
     pub const NAME: &str = "custom";
 
+    /// Whether a family means the gauge.
+    pub fn tells(&self, gauge: Gauge) -> bool {
+        self.metrics.iter().any(|metric| metric.meaning == Meaning::Gauge(gauge))
+    }
+
     /// Whether it says how many replicas are ready.
     pub fn counts_replicas(&self) -> bool {
         self.metrics.iter().any(|metric| matches!(metric.meaning, Meaning::Ready(_)))

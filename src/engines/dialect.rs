@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::custom::Custom;
 use super::{Engine, Reading};
 use crate::exposition::Page;
+use crate::planner::input::Gauge;
 
 /// A dialect that was chosen.
 #[derive(Clone, Debug)]
@@ -29,6 +30,14 @@ impl Dialect {
         match self {
             Self::Known(engine) => engine.family_names().collect(),
             Self::Custom(custom) => custom.metrics.iter().map(|metric| metric.name.as_str()).collect(),
+        }
+    }
+
+    /// Whether its pages may have the gauge.
+    pub fn tells(&self, gauge: Gauge) -> bool {
+        match self {
+            Self::Known(engine) => engine.tells(gauge),
+            Self::Custom(custom) => custom.tells(gauge),
         }
     }
 

@@ -68,6 +68,7 @@ pub const ENGINE: Engine = Engine {
     name: "dynamo",
     families: &[FRONT_END, ROUTER, WORKER, vllm::FAMILIES, sglang::FAMILIES, trtllm::FAMILIES],
     counts_replicas: true,
+    gauges: &Gauge::ALL,
     recognise: |page| {
         let has = |names: &[&str]| names.iter().any(|name| page.family(name).is_some());
         has(&[FINISHED, STARTED, IN_FLIGHT, ROUTER_FINISHED, WORKER_FINISHED])

@@ -46,6 +46,7 @@ pub const ENGINE: Engine = Engine {
         STARTED, FAILED, IN_FLIGHT, KV_USAGE, QUEUES, MEAN_QUEUE, MEAN_RUNNING, READY, PROCESS_START,
     ],
     counts_replicas: true,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::InFlight, Gauge::KvUsage],
     recognise: |page| [STARTED, IN_FLIGHT, READY].into_iter().flatten().any(|name| page.family(name).is_some()),
     read,
 };

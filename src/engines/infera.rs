@@ -42,6 +42,7 @@ pub const ENGINE: Engine = Engine {
         &[ACTIVE_WORKERS, ALL_WORKERS, PROCESS_START],
     ],
     counts_replicas: true,
+    gauges: &[Gauge::InFlight, Gauge::KvUsage],
     recognise: |page| [TTFT, REQUEST_DURATION, ACTIVE_WORKERS, ALL_WORKERS].iter().any(|name| page.family(name).is_some()),
     read,
 };

@@ -25,6 +25,7 @@ pub const ENGINE: Engine = Engine {
     name: "llamacpp",
     families: &[FAMILIES],
     counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::KvUsage],
     recognise: |page| [RUNNING, PROMPT_TOKENS].iter().any(|name| page.family(name).is_some()),
     read,
 };

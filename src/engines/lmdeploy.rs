@@ -39,6 +39,7 @@ pub const ENGINE: Engine = Engine {
     name: "lmdeploy",
     families: &[FAMILIES],
     counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::KvUsage],
     recognise: |page| [RUNNING, TTFT, FINISHED].iter().any(|name| page.family(name).is_some()),
     read,
 };

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 pub use dialect::Dialect;
 
 use crate::exposition::Page;
-use crate::planner::input::Sample;
+use crate::planner::input::{Gauge, Sample};
 use crate::units::ModelId;
 
 /// One server dialect.
@@ -46,6 +46,8 @@ pub struct Engine {
     pub families: &'static [&'static [&'static str]],
     /// Whether its pages say how many replicas of each role are ready.
     pub counts_replicas: bool,
+    /// The gauges that its pages may have, of a server itself or of those behind a front end.
+    pub gauges: &'static [Gauge],
     /// Whether a page is of this dialect.
     pub recognise: fn(&Page<'_>) -> bool,
     /// The page in the planner's terms.
@@ -72,6 +74,11 @@ pub fn by_name(name: &str) -> Option<&'static Engine> {
 }
 
 impl Engine {
+    /// Whether its pages may have the gauge.
+    pub fn tells(&self, gauge: Gauge) -> bool {
+        self.gauges.contains(&gauge)
+    }
+
     /// The families that it reads.
     pub fn family_names(&self) -> impl Iterator<Item = &'static str> {
         self.families.iter().copied().flatten().copied()

@@ -35,6 +35,7 @@ pub const ENGINE: Engine = Engine {
     name: "nim",
     families: &[FAMILIES],
     counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::KvUsage, Gauge::MaxRunning],
     recognise: |page| [RUNNING, TTFT].iter().all(|name| page.family(name).is_some()),
     read,
 };

@@ -64,6 +64,16 @@ pub struct Reader<'p, 'a> {
     models: BTreeMap<Option<String>, Sample>,
 }
 
+/// A share above this is none: rounding reaches a little above 1, a percentage is far beyond.
+const MOST_USAGE: f64 = 1.01;
+/// Counts from here on are no longer exact in double precision, and far above what any server holds.
+const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
+
+/// Whether a server can have that: what cannot be is as good as not told.
+fn can_be(gauge: Gauge, value: f64) -> bool {
+    value <= if gauge == Gauge::KvUsage { MOST_USAGE } else { MOST_COUNT }
+}
+
 /// A model, and one of its series.
 type Place = (Option<String>, SeriesKey);
 
@@ -75,7 +85,12 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// What was read. `itl` says what the engine's ITL histogram counts.
     pub fn finish(mut self, itl: ItlBasis) -> Reading {
-        self.models.values_mut().for_each(|sample| sample.itl_basis = itl);
+        for sample in self.models.values_mut() {
+            sample.itl_basis = itl;
+            [&mut sample.gauges, &mut sample.fleet, &mut sample.prefill]
+                .into_iter()
+                .for_each(|gauges| gauges.retain(|gauge, value| can_be(*gauge, *value)));
+        }
         Reading::new(self.models)
     }
 

@@ -54,7 +54,14 @@ pub const FAMILIES: &[&str] = &[
 ];
 
 /// The dialect.
-pub const ENGINE: Engine = Engine { name: "sglang", families: &[FAMILIES], counts_replicas: false, recognise, read };
+pub const ENGINE: Engine = Engine {
+    name: "sglang",
+    families: &[FAMILIES],
+    counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::KvUsage, Gauge::KvCapacityTokens],
+    recognise,
+    read,
+};
 
 /// Whether the page has series of this dialect.
 pub fn recognise(page: &Page<'_>) -> bool {

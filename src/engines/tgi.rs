@@ -29,6 +29,7 @@ pub const ENGINE: Engine = Engine {
     name: "tgi",
     families: &[FAMILIES],
     counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting],
     recognise: |page| [STARTED, WAITING, RUNNING].iter().any(|name| page.family(name).is_some()),
     read,
 };

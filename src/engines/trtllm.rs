@@ -65,6 +65,7 @@ pub const ENGINE: Engine = Engine {
     name: "trtllm",
     families: &[FAMILIES, OLD_FAMILIES, TRITON_FAMILIES],
     counts_replicas: false,
+    gauges: &[Gauge::Running, Gauge::Waiting, Gauge::KvUsage, Gauge::KvCapacityTokens, Gauge::MaxRunning],
     recognise: |page| recognise(page) || is_old(page) || page.family(TRITON_REQUESTS).is_some(),
     read: |page| if page.family(TRITON_REQUESTS).is_some() { triton(page) } else { read(page) },
 };

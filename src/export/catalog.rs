@@ -394,6 +394,10 @@ families! {
     DISCOVERY_REFRESHES = Counter "discovery_refreshes_total" Source [REFRESH] "Looks for the targets of a source by result; absent where they are written down.";
     LINT_VIOLATIONS = Counter "lint_violations_total" Exporter [] "Finished plans that broke a rule of the planner's own check and were not used.";
     GPU_BUDGET = Gauge "gpu_budget" Exporter [BUDGET] "Configured ceiling of GPUs. Absent where there is none.";
+    STATE_WRITE_FAILURES = Counter "state_write_failures_total" Exporter []
+        "Attempts to write the state file that the disk refused. Absent without a state file.";
+    REPORT_WRITE_FAILURES = Counter "report_write_failures_total" Exporter []
+        "Reports, and writes to the log of decisions, that the disk refused or that had to be dropped. Absent where reports are not configured.";
     CONFIG_LAST_RELOAD_SUCCESSFUL = Gauge "config_last_reload_successful" Exporter [] "1 if the last attempt to load the configuration succeeded.";
     CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP = Gauge "config_last_reload_success_timestamp_seconds" Exporter []
         "When the configuration was last loaded, Unix time.";

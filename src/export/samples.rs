@@ -305,6 +305,8 @@ impl Samples {
     fn exporter(&mut self, snapshot: &Snapshot) {
         let since_epoch = |time: Duration| time.as_secs_f64();
         self.put(&catalog::LINT_VIOLATIONS, &[], snapshot.counters.lint_violations as f64);
+        self.put(&catalog::STATE_WRITE_FAILURES, &[], snapshot.counters.state_write_failures.map(|count| count as f64));
+        self.put(&catalog::REPORT_WRITE_FAILURES, &[], snapshot.counters.report_write_failures.map(|count| count as f64));
         self.put(&catalog::GPU_BUDGET, &["all models"], snapshot.gpus.max.map(f64::from));
         for model in &snapshot.models {
             self.put(&catalog::GPU_BUDGET, &[model.policy.model.as_str()], model.policy.gpus.max.map(f64::from));

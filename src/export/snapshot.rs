@@ -112,6 +112,10 @@ pub struct Counters {
     pub discovery_refreshes: BTreeMap<SourceLabels, (u64, u64)>,
     /// Plans that broke a rule of the planner's own check.
     pub lint_violations: u64,
+    /// Attempts to write the state file that the disk refused; `None` without one.
+    pub state_write_failures: Option<u64>,
+    /// Writes of reports and of the log of decisions that the disk refused, and lines that were dropped; `None` where there are none.
+    pub report_write_failures: Option<u64>,
 }
 
 /// The last attempt to load the configuration.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Runs that are kept for each [`STRETCH`] of time at most.
+/// Runs that are kept for each `STRETCH` of time at most.
 pub const MOST_RUNS: usize = 512;
 /// Seconds.
 const STRETCH: u32 = 6 * 3600;

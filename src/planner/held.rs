@@ -7,6 +7,7 @@ use super::listed_targets;
 use super::load::Lengths;
 use super::plan::{Capability, Missing};
 use super::propose::load::Load;
+use super::sizing;
 use super::watching::pages;
 use crate::units::{Ratio, Requests, Role, TargetId, Tokens};
 
@@ -33,7 +34,7 @@ impl Seen {
                 continue;
             }
             seen.answered += 1;
-            match load_of(sample, pool, policy, lengths) {
+            match load_of(sample, input, pool, policy, lengths) {
                 Ok(load) => drop(seen.loads.insert(target.clone(), load)),
                 Err(lacks) => drop(seen.missing.entry(lacks).or_insert_with(|| Some(target.clone()))),
             }
@@ -54,7 +55,7 @@ impl Seen {
 }
 
 /// What one replica holds, or what is missing to tell it.
-fn load_of(sample: &Sample, pool: &PoolPolicy, policy: &ModelPolicy, lengths: Lengths) -> Result<Load, Capability> {
+fn load_of(sample: &Sample, input: &ModelInput, pool: &PoolPolicy, policy: &ModelPolicy, lengths: Lengths) -> Result<Load, Capability> {
     if pool.role == Role::Aggregated && sample.role.is_some_and(|role| role != Role::Aggregated) && policy.pools.len() == 1 {
         // What one of a pair says of itself is no load of replicas that do both.
         return Err(Capability::SeparatePools);
@@ -72,8 +73,8 @@ fn load_of(sample: &Sample, pool: &PoolPolicy, policy: &ModelPolicy, lengths: Le
         return Ok(Load { queued_prefill: Tokens(queued), ..Load::default() });
     }
     let usage = gauge(Gauge::KvUsage).ok_or(Capability::KvUsage)?;
-    let told = pool.capabilities.max_kv_tokens.map(|tokens| f64::from(tokens.get()));
-    let capacity = gauge(Gauge::KvCapacityTokens).filter(|tokens| *tokens > 0.0).or(told).ok_or(Capability::KvCapacity)?;
+    let told = || sizing::limit(input, pool, Gauge::KvCapacityTokens).map(|tokens| f64::from(tokens.get()));
+    let capacity = gauge(Gauge::KvCapacityTokens).filter(|tokens| *tokens > 0.0).or_else(told).ok_or(Capability::KvCapacity)?;
     let running = gauge(Gauge::Running).ok_or(Capability::Running)?;
     let waiting = waiting.ok_or(Capability::Waiting)?;
     let base = Load { decoding: Requests(running), kv: Tokens(usage * capacity), ..Load::default() };

@@ -1,6 +1,6 @@
 //! How many replicas does each pool need? THE CORE. Pure.
 //!
-//! [`plan`] is a function of (input, memory, policy, now) that returns (plan, memory). It cannot fail, wait, log, or look at a clock.
+//! [`plan()`] is a function of (input, memory, policy, now) that returns (plan, memory). It cannot fail, wait, log, or look at a clock.
 //! Missing knowledge is a verdict, never an error and never a zero. README.md here explains each stage with numbers.
 //!
 //! Every round calls it. Between decisions it only brings the windows up to date and keeps the last decision; at a boundary (a wall-clock

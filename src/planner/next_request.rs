@@ -89,9 +89,9 @@ fn ease(engine: &Engine, loads: &[Load], relief: f64) -> f64 {
     (0..60).fold(1.0, |share, _| relief * time(share) / time(1.0))
 }
 
-/// Most tokens in a step; `None` where neither the engine nor the operator says so.
+/// Most tokens in a step; `None` where neither the engine, the operator nor a front end says so.
 pub(super) fn batched(input: &ModelInput, pool: &PoolPolicy) -> Option<NonZeroU32> {
-    sizing::exported(input, pool, Gauge::MaxBatchedTokens).or(pool.capabilities.max_num_batched_tokens)
+    sizing::limit(input, pool, Gauge::MaxBatchedTokens)
 }
 
 /// What is known of the pool's engines; `None` while the cost of an iteration is not, or no length is.
@@ -109,7 +109,7 @@ pub(super) fn engine(
     Some(Engine {
         iteration,
         batched_tokens: batched(input, pool),
-        kv_tokens: sizing::exported(input, pool, Gauge::KvCapacityTokens).or(pool.capabilities.max_kv_tokens),
+        kv_tokens: sizing::limit(input, pool, Gauge::KvCapacityTokens),
         input: prompt,
         context: context.unwrap_or(prompt),
         prefill: iterations.prefill().unwrap_or_default(),

@@ -63,9 +63,12 @@ pub fn claims(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Mo
     let decreed = |pool: &PoolPolicy| policy.mode == Mode::Freeze || pool.pin.as_ref().is_some_and(|pin| now.wall < pin.until);
     let claims = policy.pools.iter().filter_map(|pool| {
         let served = memory.pools.get(&pool.pool).and_then(|known| known.served);
+        let stands = stands(memory, input, pool, now);
+        // What is not known yet is not the minimum: a pool that nobody has decided on keeps what it has, as far as the budget allows.
+        let keeps = || pool.limits.clamp(stands);
         let (wish, floor) = match served.filter(|_| decreed(pool)) {
             Some(served) => (served, served),
-            None => (wanted(memory, pool).or(served).unwrap_or(pool.limits.min()), pool.limits.min()),
+            None => (wanted(memory, pool).or(served).unwrap_or_else(keeps), pool.limits.min()),
         };
         Some(Claim {
             pool: pool.pool.clone(),
@@ -73,7 +76,7 @@ pub fn claims(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, now: Mo
             gpus: NonZeroU32::new(gpus_of(pool, &policy.capacity))?,
             wish,
             floor,
-            stands: stands(memory, input, pool, now),
+            stands,
         })
     });
     claims.collect()

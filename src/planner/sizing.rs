@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::bound::{self, Context};
-use super::input::{CapacityModel, Gauge, GpuBand, ModelInput, ModelPolicy, PoolPolicy, Sample};
+use super::input::{CapacityModel, Gauge, GpuBand, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::capacity::{Capacity, EngineLimits, Objectives, Prefer, Shape, capacity, trusted_hit_rate};
 use super::model::envelope::Envelope;
@@ -160,21 +160,47 @@ fn one_replica(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, pool: 
     }
 }
 
-/// What an engine holds: what it exports, else what the operator says, else what is usual.
+/// What an engine holds: as [`limit`] has it, else what is usual.
 pub(super) fn limits(input: &ModelInput, pool: &PoolPolicy) -> EngineLimits {
-    let seen = |gauge, told: Option<NonZeroU32>| exported(input, pool, gauge).or(told);
-    EngineLimits::or_assumed(
-        seen(Gauge::MaxBatchedTokens, pool.capabilities.max_num_batched_tokens),
-        seen(Gauge::MaxRunning, pool.capabilities.max_num_seqs),
-        seen(Gauge::KvCapacityTokens, pool.capabilities.max_kv_tokens),
-    )
+    let known = |gauge| limit(input, pool, gauge);
+    EngineLimits::or_assumed(known(Gauge::MaxBatchedTokens), known(Gauge::MaxRunning), known(Gauge::KvCapacityTokens))
 }
 
-/// A limit that the pool's pages show; the largest of them.
-pub(super) fn exported(input: &ModelInput, pool: &PoolPolicy, gauge: Gauge) -> Option<NonZeroU32> {
-    let of = |sample: &Sample| sample.gauges.get(&gauge).copied().filter(|value| *value >= 1.0 && *value <= f64::from(u32::MAX));
-    let most = pages(input, pool).filter_map(|(_, (_, sample))| of(sample)).reduce(f64::max)?;
-    NonZeroU32::new(most as u32)
+/// A limit of the pool's engines: what their own pages show, else what the operator says, else what a front end says of a server behind it. Of
+/// several the largest.
+pub(super) fn limit(input: &ModelInput, pool: &PoolPolicy, gauge: Gauge) -> Option<NonZeroU32> {
+    let own = pages(input, pool).filter_map(|(_, (_, sample))| counted(sample.gauges.get(&gauge))).max();
+    own.or_else(|| told(pool, gauge)).or_else(|| by_front_ends(input, pool, gauge))
+}
+
+/// A limit that the operator says.
+fn told(pool: &PoolPolicy, gauge: Gauge) -> Option<NonZeroU32> {
+    match gauge {
+        Gauge::MaxBatchedTokens => pool.capabilities.max_num_batched_tokens,
+        Gauge::MaxRunning => pool.capabilities.max_num_seqs,
+        Gauge::KvCapacityTokens => pool.capabilities.max_kv_tokens,
+        Gauge::Running | Gauge::Waiting | Gauge::InFlight | Gauge::QueuedPromptTokens | Gauge::KvUsage => None,
+    }
+}
+
+/// A limit as front ends know it of their servers, whether they stand among the pool's own targets or those of the traffic.
+fn by_front_ends(input: &ModelInput, pool: &PoolPolicy, gauge: Gauge) -> Option<NonZeroU32> {
+    let concerned = |id: &SourceId| match id {
+        SourceId::Traffic => true,
+        SourceId::Pool(of) => *of == pool.pool,
+    };
+    let targets = input.sources.iter().filter(|source| concerned(&source.source)).flat_map(|source| &source.targets);
+    let limits = targets.filter_map(|target| match &target.reading {
+        Reading::Sample(sample) => counted(sample.fleet.get(&gauge)),
+        Reading::Failed(_) => None,
+    });
+    limits.max()
+}
+
+/// A gauge that can be a limit.
+fn counted(value: Option<&f64>) -> Option<NonZeroU32> {
+    let value = value.copied().filter(|value| *value >= 1.0 && *value <= f64::from(u32::MAX))?;
+    NonZeroU32::new(value as u32)
 }
 
 fn of_profile(envelope: &Envelope, policy: &ModelPolicy, pool: &PoolPolicy, shape: &Shape) -> Option<Capacity> {

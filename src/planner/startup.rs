@@ -1,20 +1,23 @@
 //! How long does a replica take to become useful, and are many of them new? What the planner learns from watching its recommendations being
 //! followed.
 //!
-//! The clock of a pool runs from the round in which it was to grow to the one in which it has grown: it holds the autoscaler's own delay, the
-//! scheduling, the start of the container and the loading of the model, since all of these pass before a recommendation helps. While more than
-//! one replica is awaited, it starts again with each that arrives.
+//! Each replica has a clock. It runs from the round in which the pool was to grow by it to the one in which it is there: it holds the
+//! autoscaler's own delay, the scheduling, the start of the container and the loading of the model, since all of these pass before a
+//! recommendation helps. Replicas bear no names here, so the one that arrives is taken to be the one that was asked for first, and where fewer
+//! are wanted those that were asked for last are given up.
 //!
-//! | round | planned | ready | clock | start-up |
+//! | round | planned | ready | asked for and not there | start-up |
 //! |---|---|---|---|---|
 //! | 0 s | 4 | 4 | - | - |
-//! | 5 s | 6 | 4 | from 5 s | - |
-//! | 105 s | 6 | 5 | from 105 s | 100 s |
-//! | 110 s | 6 | 6 | - | the longer of the last ones: 100 s |
+//! | 5 s | 6 | 4 | 2 at 5 s | - |
+//! | 65 s | 7 | 4 | 2 at 5 s, 1 at 65 s | - |
+//! | 105 s | 7 | 5 | 1 at 5 s, 1 at 65 s | 100 s |
+//! | 110 s | 7 | 6 | 1 at 65 s | 105 s |
+//! | 165 s | 7 | 7 | - | 100 s, and the longest of the last ones is 105 s |
 //!
-//! Replicas that arrive together do not halve the estimate: of the last few the longest counts, since a plan that trusts too short a start-up
-//! is late. What has been awaited for three start-ups is not coming (`capacity_unavailable`). It neither makes the plan larger, since a fourth
-//! pod would not be scheduled where the third is not, nor keeps it from becoming smaller.
+//! Of the last few the longest counts, since a plan that trusts too short a start-up is late. What has been awaited for three start-ups since
+//! the last arrival is not coming (`capacity_unavailable`). It neither makes the plan larger, since a fourth pod would not be scheduled where
+//! the third is not, nor keeps it from becoming smaller.
 //!
 //! A fleet of which more than a quarter is fresh is being rolled out, or has just been restarted: its loads say nothing about what it needs, so
 //! it does not shrink. That ends after half an hour and two start-ups whatever is seen, or a pool that restarts for ever would never shrink.
@@ -57,8 +60,11 @@ const REMEMBERED: usize = 5;
 /// What is known of a pool's growth. Times are on the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// Since when a replica is awaited.
+    /// Since when replicas are awaited and none has arrived.
     pub awaited_since: Option<Duration>,
+    /// Replicas that were asked for and are not there, by when they were asked for, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<Asked>,
     /// Ready replicas in the last round.
     pub ready: Option<Replicas>,
     /// The last start-ups, oldest first.
@@ -82,6 +88,15 @@ pub struct Growth {
     /// When a replica last arrived, while others are still awaited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arriving_since: Option<Duration>,
+}
+
+/// Replicas that were asked for in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// When, on the monotonic clock.
+    pub at: Duration,
+    /// How many of them are not there yet.
+    pub replicas: Replicas,
 }
 
 impl Growth {
@@ -186,15 +201,41 @@ impl Growth {
         }
         .min(Replicas(accounted.0 - ready.0));
         (self.ready, self.accounted, self.starting) = (Some(ready), Some(accounted), beside.map(|beside| beside.starting));
-        if let (true, Some(since)) = (arrived, self.awaited_since) {
+        if let Some(since) = self.take_asked(before.map_or(0, |before| ready.0.saturating_sub(before.0))) {
             self.startups.push(now.monotonic.saturating_sub(since));
             if self.startups.len() > REMEMBERED {
                 self.startups.remove(0);
             }
-            self.awaited_since = None;
         }
+        self.ask_for(planned.map_or(0, |planned| planned.0.saturating_sub(ready.0)), now);
         self.arriving_since = if arrived { Some(now.monotonic) } else { self.arriving_since }.filter(|_| missing);
-        self.awaited_since = if missing { self.awaited_since.or(Some(now.monotonic)) } else { None };
+        let awaited = self.awaited_since.filter(|_| !arrived).unwrap_or(now.monotonic);
+        self.awaited_since = missing.then_some(awaited);
+    }
+
+    /// Takes so many replicas off the oldest askings: they have arrived. Says when the first of them was asked for, since of those that arrive
+    /// together the longest start-up counts.
+    fn take_asked(&mut self, mut arrived: u32) -> Option<Duration> {
+        let first = self.asked.first().filter(|_| arrived > 0).map(|asked| asked.at);
+        self.asked.retain_mut(|asked| {
+            let taken = asked.replicas.0.min(arrived);
+            (asked.replicas.0, arrived) = (asked.replicas.0 - taken, arrived - taken);
+            asked.replicas.0 > 0
+        });
+        first
+    }
+
+    /// Brings the askings to so many missing replicas: what is new is asked for now, what is no longer wanted is taken off the newest.
+    fn ask_for(&mut self, missing: u32, now: Moment) {
+        let mut kept = 0;
+        for asked in &mut self.asked {
+            asked.replicas.0 = asked.replicas.0.min(missing - kept);
+            kept += asked.replicas.0;
+        }
+        self.asked.retain(|asked| asked.replicas.0 > 0);
+        if kept < missing {
+            self.asked.push(Asked { at: now.monotonic, replicas: Replicas(missing - kept) });
+        }
     }
 }
 
@@ -219,14 +260,46 @@ mod tests {
         Moment { monotonic: Duration::from_secs(seconds), wall: Duration::from_secs(1_800_000_000 + seconds) }
     }
 
-    #[test]
-    fn the_clock_runs_from_the_wish_to_the_arrival() {
+    /// The start-ups in seconds after rounds of `(second, ready, planned)`.
+    fn measured(rounds: &[(u64, u32, u32)]) -> (Vec<u64>, Growth) {
         let mut growth = Growth::default();
-        for (at, ready, planned) in [(0, 4, 4), (5, 4, 6), (50, 4, 6), (105, 5, 6), (110, 6, 6), (200, 6, 6)] {
-            growth.follow(Some(Replicas(ready)), None, Some(Replicas(planned)), moment(at));
+        for (at, ready, planned) in rounds {
+            growth.follow(Some(Replicas(*ready)), None, Some(Replicas(*planned)), moment(*at));
         }
-        assert_eq!(growth.startups, [Duration::from_secs(100), Duration::from_secs(5)]);
-        assert_eq!((growth.startup(), growth.awaited_since), (Some(Duration::from_secs(100)), None));
+        (growth.startups.iter().map(Duration::as_secs).collect(), growth)
+    }
+
+    #[test]
+    fn the_clock_of_each_replica_runs_from_the_wish_to_the_arrival() {
+        let (startups, growth) = measured(&[(0, 4, 4), (5, 4, 6), (65, 4, 7), (105, 5, 7), (110, 6, 7), (165, 7, 7), (200, 7, 7)]);
+        assert_eq!(startups, [100, 105, 100]);
+        assert_eq!((growth.startup(), growth.awaited_since, growth.asked), (Some(Duration::from_secs(105)), None, vec![]));
+    }
+
+    #[test]
+    fn replicas_that_arrive_one_after_the_other_do_not_shorten_the_start_up() {
+        let mut rounds = vec![(0, 1, 1), (5, 1, 9)];
+        rounds.extend((0..8).map(|nth| (105 + 5 * nth, 2 + nth as u32, 9)));
+        let (startups, growth) = measured(&rounds);
+        assert_eq!(startups, [115, 120, 125, 130, 135]);
+        assert_eq!(growth.asked, []);
+    }
+
+    #[test]
+    fn replicas_that_arrive_together_count_as_long_as_the_first_asked_for() {
+        assert_eq!(measured(&[(0, 1, 1), (5, 1, 2), (35, 1, 3), (105, 3, 3)]).0, [100]);
+    }
+
+    #[test]
+    fn a_wish_that_was_taken_back_is_awaited_from_its_renewal_on() {
+        assert_eq!(measured(&[(0, 1, 2), (10, 1, 4), (20, 1, 2), (30, 1, 3), (100, 2, 3), (130, 3, 3)]).0, [100, 100]);
+        assert_eq!(measured(&[(0, 1, 2), (50, 1, 1), (60, 1, 2), (90, 2, 2)]).0, [30]);
+    }
+
+    #[test]
+    fn a_replica_that_is_lost_is_awaited_from_its_loss_on() {
+        assert_eq!(measured(&[(0, 3, 3), (100, 2, 3), (160, 3, 3)]).0, [60]);
+        assert_eq!(measured(&[(0, 3, 3), (100, 4, 3), (105, 4, 3)]).0, [0; 0], "nobody asked for the fourth");
     }
 
     #[test]

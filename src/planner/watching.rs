@@ -23,6 +23,7 @@ use super::learn::scraped::{self, Window};
 use super::memory::Memory;
 use super::model::capacity::accept_length;
 use super::observe::mean_of;
+use super::sizing;
 use super::window::{Delta, Stamped, between};
 use crate::units::{Moment, Ratio, Requests, Seconds, TargetId, Tokens};
 
@@ -75,6 +76,10 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     let mut reuse = memory.reuse;
     for pool in &policy.pools {
         let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::of(Iterations::new(pool.role)));
+        if watched.iterations.role() != pool.role {
+            // The name stayed and the role did not: other replicas do other work.
+            *watched = Watched::of(Iterations::new(pool.role));
+        }
         let pages: BTreeMap<&TargetId, (Duration, &Sample)> = pages(input, pool).collect();
         watched.targets.retain(|target, _| pages.contains_key(target));
         for (target, (at, sample)) in pages {
@@ -92,7 +97,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
                 continue;
             };
             reuse = reuse.seen(&delta, settings.drafted);
-            if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, pool, reuse)) {
+            if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, (input, pool), reuse)) {
                 watched.iterations.learn(&observed, settings);
             }
             *open = Open::new(at, sample);
@@ -143,11 +148,12 @@ impl Open {
         delta.map_or(Closing::Broken, |delta| Closing::Closed(Box::new(delta)))
     }
 
-    fn window(&self, delta: &Delta, sample: &Sample, pool: &PoolPolicy, reuse: Reuse) -> Window {
+    fn window(&self, delta: &Delta, sample: &Sample, (input, pool): (&ModelInput, &PoolPolicy), reuse: Reuse) -> Window {
         let tally = |of| delta.tallies.get(&of).copied();
         let mean = |sum: f64, of| sample.gauges.contains_key(&of).then(|| sum / f64::from(self.rounds.max(1)));
-        let told = |of, told: Option<std::num::NonZeroU32>| {
-            sample.gauges.get(&of).copied().filter(|value| *value > 0.0).or_else(|| told.map(|tokens| f64::from(tokens.get()))).map(Tokens)
+        let told = |of| {
+            let known = || sizing::limit(input, pool, of).map(|tokens| f64::from(tokens.get()));
+            sample.gauges.get(&of).copied().filter(|value| *value > 0.0).or_else(known).map(Tokens)
         };
         let sum = |signal| delta.histograms.get(&signal).map(|growth| growth.sum);
         let itl = mean_of(delta.histograms.get(&Signal::Itl)).map(|itl| (Seconds(itl), delta.itl_basis));
@@ -167,8 +173,8 @@ impl Open {
             waiting: mean(self.waiting, Gauge::Waiting).map(Requests),
             least_waiting: sample.gauges.contains_key(&Gauge::Waiting).then_some(Requests(self.least_waiting)),
             kv_usage: mean(self.kv_usage, Gauge::KvUsage).map(Ratio),
-            kv_capacity: told(Gauge::KvCapacityTokens, pool.capabilities.max_kv_tokens),
-            batched_tokens: told(Gauge::MaxBatchedTokens, pool.capabilities.max_num_batched_tokens),
+            kv_capacity: told(Gauge::KvCapacityTokens),
+            batched_tokens: told(Gauge::MaxBatchedTokens),
         }
     }
 }

@@ -93,6 +93,7 @@ mod tests {
         name: "test",
         families: &[&["running", "tokens", "latency"]],
         counts_replicas: false,
+        gauges: &[],
         recognise: |page| page.family("running").is_some(),
         read: |page| {
             let mut reading = Reading::default();

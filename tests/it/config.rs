@@ -478,7 +478,7 @@ fn wrong_flags_are_named() {
             ..Inputs::default()
         }),
         [
-            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do; without an objective preset dynamo plans by target throughput"
+            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do, dynamo forecasts and adds single replicas (target sla); without an objective preset dynamo plans by target throughput"
         ]
     );
     assert_eq!(
@@ -685,6 +685,38 @@ models:
             "c.yaml:7:71: models[0].pools[0].targets.static: localhost:1/metrics is the pool's only target and max_replicas is 2: beside one of several replicas we see a part of the traffic only; run one exporter for the whole pool".to_owned(),
         ]
     );
+}
+
+#[test]
+fn check_names_what_preset_dynamo_will_not_be_told() {
+    let told = |model: &str, pool: &str| {
+        let text = format!(
+            "models:\n  - name: M\n    planner: {{ preset: dynamo }}\n{model}    pools:\n      - {{ name: p, max_replicas: 4, {pool} }}\n"
+        );
+        let found = warnings(&text).into_iter().map(|line| line.split_once(": ").map_or(String::new(), |(_, rest)| rest.to_owned()));
+        found.collect::<Vec<_>>()
+    };
+    let own = "targets: { static: ['http://a:1', 'http://b:1'] }";
+    let (slo, front) = ("    slo: { ttft: 500ms }\n", "    traffic: { targets: { static: ['http://f:1'] } }\n");
+    let vllm = "    engine: vllm\n";
+    let one = |found: Vec<String>, key: &str, part: &str| {
+        assert!(found.len() == 1 && found[0].starts_with(key) && found[0].contains(part), "{key}, {part}: {found:?}");
+    };
+    let prefill = format!("role: prefill, {own}");
+    let batched = "models[0].pools[0].capabilities.max_num_batched_tokens: ";
+    one(told(&format!("{slo}{vllm}"), &prefill), batched, "the pool is held with reason missing_capability");
+    one(told(slo, &prefill), batched, "only Dynamo's front end exports");
+    one(told(slo, &format!("role: aggregated, {own}")), batched, "gives nothing back");
+    assert_eq!(told(&format!("{slo}{front}"), &prefill), [""; 0], "a front end may tell it");
+    assert_eq!(told(slo, &format!("{prefill}, capabilities: {{ max_num_batched_tokens: 8192 }}")), [""; 0]);
+    assert_eq!(told(&format!("{slo}{vllm}"), &format!("role: decode, {own}")), [""; 0]);
+
+    let decode = format!("role: decode, {own}");
+    one(told(&format!("{slo}    engine: nim\n"), &decode), "models[0].pools[0].capabilities.max_kv_tokens: ", "engine nim");
+    assert_eq!(told(&format!("{slo}    engine: nim\n"), &format!("{decode}, capabilities: {{ max_kv_tokens: 9000 }}")), [""; 0]);
+    one(told("    engine: tgi\n", &decode), "models[0].engine: ", "decides by (kv_usage): pool p is held");
+    one(told(&format!("{slo}{front}"), "role: decode"), "models[0].pools[0].targets: ", "no front end tells it");
+    assert_eq!(told(vllm, &decode), [""; 0], "target throughput needs less");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Are the files that a configuration names and requests need usable? What `check` says of them, and what `run` does without them.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, Problem, SourceText};
@@ -147,4 +148,33 @@ fn the_help_of_run_knows_every_preset_and_when_an_objective_counts() {
         assert!(words.contains(preset.as_str()), "{words}");
     }
     assert!(words.contains("first token, with a profile") && words.contains("default with a profile: 500"), "{words}");
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn a_warm_up_trace_may_be_packed_and_a_broken_or_bottomless_one_is_refused() {
+    let site = Site::new();
+    let config = site.write(
+        "c.yaml",
+        "models:\n  - name: m\n    slo: { ttft: 500ms }\n    planner: { preset: dynamo, predictor: kalman, warmup_trace: trace.csv.gz }\n    \
+         pools: [{ name: p, role: decode, max_replicas: 1, targets: { static: ['http://h:1'] } }]\n",
+    );
+    let check = |bytes: &[u8]| {
+        std::fs::write(site.path("trace.csv.gz"), bytes).unwrap();
+        let (code, _, said) = run(&["check", text(&config)]);
+        (code, said)
+    };
+    let trace = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,4808,10\n2023-11-16 18:17:13.9799600,4808,10\n";
+    let whole = packed(trace);
+    assert_eq!(check(&whole).0, Some(0));
+    assert_eq!(check(trace.as_bytes()).0, Some(0), "what is in it counts, and not its name");
+    let (code, said) = check(&whole[..whole.len() - 12]);
+    assert!(code == Some(64) && said.contains("warmup_trace: ") && said.contains("trace.csv.gz cannot be read: "), "{said}");
+    let (code, said) = check(&packed(&"a".repeat(20 << 20)));
+    assert!(code == Some(64) && said.contains("at most 16777216 bytes when unpacked, got more"), "{said}");
 }

@@ -69,6 +69,8 @@ fn a_translation_is_refused_until_it_is_filled_in_and_taken_afterwards() {
             &format!("{objectives}enable_load_scaling: true\nenable_throughput_scaling: false\nload_scaling_down_sensitivity: 0\n"),
             &format!("{objectives}load_predictor: prophet\nprophet_window_size: 3\nload_predictor_warmup_trace: trace.jsonl\n"),
             &format!("{objectives}load_predictor: constant\nload_predictor_warmup_trace: trace.jsonl\nprofile_results_dir: data\n"),
+            "report_interval_hours: 0.5\nreport_output_dir: reports\n",
+            "report_interval_hours: 1e30\n",
             "max_gpu_budget: -1\nmin_endpoint: 0\nmetric_pulling_prometheus_endpoint: https://p:9090\nmetric_pulling_prometheus_token: t\n",
             "min_gpu_budget: 4\nload_adjustment_interval: 1\nmetric_reporting_prometheus_port: 9085\nmax_gpu_budget: 16\n",
         ] {
@@ -100,7 +102,7 @@ fn a_translation_is_refused_until_it_is_filled_in_and_taken_afterwards() {
             tried += 1;
         }
     }
-    assert_eq!(tried, 40);
+    assert_eq!(tried, 48);
 }
 
 #[test]

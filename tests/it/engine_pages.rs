@@ -124,6 +124,33 @@ fn every_page_is_read_into_the_roles_that_stand_beside_it() {
     }
 }
 
+#[test]
+fn a_dialect_says_which_gauges_its_pages_may_have() {
+    for engine in ENGINES {
+        let readings = pages(engine.name).into_iter().map(|(name, body)| reading(engine, &name, &body)).collect::<Vec<_>>();
+        let samples = readings.iter().flat_map(|reading| reading.models.values());
+        let shown: BTreeSet<Gauge> =
+            samples.flat_map(|sample| [&sample.gauges, &sample.fleet, &sample.prefill]).flat_map(BTreeMap::keys).copied().collect();
+        let said: BTreeSet<Gauge> = engine.gauges.iter().copied().collect();
+        assert!(shown.is_subset(&said), "{}: shown {shown:?}, said {said:?}", engine.name);
+    }
+}
+
+#[test]
+fn gauges_that_no_server_can_have_are_not_told() {
+    let engine = ENGINES.iter().find(|engine| engine.name == "vllm").unwrap();
+    let gauges = |usage: &str, running: &str| {
+        let page =
+            format!("vllm:kv_cache_usage_perc{{model_name=\"m\"}} {usage}\nvllm:num_requests_running{{model_name=\"m\"}} {running}\n");
+        let reading = reading(engine, "made up", page.as_bytes());
+        let sample = reading.of_model(&ModelId::from("m"));
+        (sample.gauges.get(&Gauge::KvUsage).copied(), sample.gauges.get(&Gauge::Running).copied(), reading.missing.contains(&"kv_usage"))
+    };
+    assert_eq!(gauges("1.000001", "5"), (Some(1.000001), Some(5.0), false));
+    assert_eq!(gauges("42", "1e300"), (None, None, true), "a percentage is no share");
+    assert_eq!(gauges("NaN", "-3"), (None, None, true));
+}
+
 const TABLE_HEAD: &str = "\
 # Which engine gives which measurement
 

@@ -246,7 +246,7 @@ pub mod fixture {
             targets: vec![target("10.0.0.1:8000/metrics", true), target("10.0.0.2:8000/metrics", false)],
             max_target_series: 1000,
             gpus: GpuBand { min: None, max: Some(64) },
-            counters: Counters::default(),
+            counters: Counters { state_write_failures: Some(0), report_write_failures: Some(2), ..Counters::default() },
             reload: ReloadState { successful: true, last_success: AT.wall },
             scrape_interval: Duration::from_secs(5),
             config_hash: "0123456789ab".to_owned(),

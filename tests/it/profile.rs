@@ -224,6 +224,20 @@ async fn a_server_that_stops_midway_costs_nothing_that_was_measured() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refused_every_batch_is_measured_anew_with_restart() {
+    let bench = Bench::new(Manners { breaks_after: Some(12), ..Manners::default() }).await;
+    for _ in 0..2 {
+        let told = bench.run(&[]).await;
+        assert_eq!(told.code, Some(1), "{}", told.words);
+        assert!(told.words.contains("no profile: ") && told.words.contains("with --restart measures anew"), "{}", told.words);
+        assert!(!told.words.contains("goes on from there"), "{}", told.words);
+        bench.server.change(|manners| manners.breaks_after = None);
+    }
+    let told = bench.run(&["--restart"]).await;
+    assert_eq!(told.code, Some(0), "{}", told.words);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_measured_nothing_binds_nobody_to_its_settings() {
     let bench = Bench::new(Manners { longest: 40, ..Manners::default() }).await;
     let told = bench.run(&["--endpoint", "completions"]).await;

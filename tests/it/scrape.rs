@@ -19,6 +19,7 @@ pub static ENGINE: Engine = Engine {
     name: "fake",
     families: &[&["running"]],
     counts_replicas: false,
+    gauges: &[],
     recognise: |page| page.family("running").is_some(),
     read: |page| {
         let samples = page.family("running").into_iter().flat_map(|family| &family.samples);
@@ -379,8 +380,14 @@ async fn large_pages_share_a_small_budget_and_all_are_read() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_costs_its_target_only() {
-    static BROKEN: Engine =
-        Engine { name: "broken", families: &[&["running"]], counts_replicas: false, recognise: |_| true, read: |_| panic!("on purpose") };
+    static BROKEN: Engine = Engine {
+        name: "broken",
+        families: &[&["running"]],
+        counts_replicas: false,
+        gauges: &[],
+        recognise: |_| true,
+        read: |_| panic!("on purpose"),
+    };
     let server = FakeServer::with_page(PAGE).await;
     let broken = Job { engine: Some(Dialect::Known(&BROKEN)), target: TargetId("broken".to_owned()), ..job(&server.url()) };
     let reports = round(&Scraper::new(&patient()).unwrap(), &[broken, job(&server.url())]).await;

@@ -8,7 +8,7 @@ mod pages;
 
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -27,11 +27,16 @@ use log::Log;
 const MOST_WAITING: usize = 4 << 20;
 
 /// Hands over what is to be written.
-pub struct Reporter(Option<Active>);
+pub struct Reporter {
+    active: Option<Active>,
+    /// Writes that failed and lines that were dropped, under any configuration.
+    refused: Arc<AtomicU64>,
+}
 
 struct Active {
     config: ReportConfig,
     writer: Arc<Mutex<Writer>>,
+    refused: Arc<AtomicU64>,
     busy: Arc<AtomicBool>,
     /// Of decisions that are not handed over yet.
     lines: String,
@@ -44,19 +49,25 @@ struct Active {
 impl Reporter {
     /// A reporter as it is configured; it does nothing where it is not.
     pub fn new(config: Option<&ReportConfig>, now: Moment) -> Self {
-        Self(config.map(|config| Active::new(config, now)))
+        let refused = Arc::<AtomicU64>::default();
+        Self { active: config.map(|config| Active::new(config, now, &refused)), refused }
     }
 
     /// Puts a new configuration into force.
     pub fn adopt(&mut self, config: Option<&ReportConfig>, now: Moment) {
-        if self.0.as_ref().map(|active| &active.config) != config {
-            *self = Self::new(config, now);
+        if self.active.as_ref().map(|active| &active.config) != config {
+            self.active = config.map(|config| Active::new(config, now, &self.refused));
         }
+    }
+
+    /// How much could not be written; `None` where nothing is to be.
+    pub fn refused(&self) -> Option<u64> {
+        self.active.as_ref().map(|_| self.refused.load(Ordering::Relaxed))
     }
 
     /// Notes the decisions of a round, and writes the report if it is time.
     pub fn note(&mut self, snapshot: &Arc<Snapshot>, now: Moment) {
-        let Some(active) = &mut self.0 else { return };
+        let Some(active) = &mut self.active else { return };
         active.note(snapshot, now);
         if let Some(job) = active.next_job(now) {
             tokio::task::spawn_blocking(job);
@@ -65,7 +76,7 @@ impl Reporter {
 
     /// Writes what is left, within a second.
     pub async fn finish(mut self, now: Moment) {
-        let Some(active) = &mut self.0 else { return };
+        let Some(active) = &mut self.active else { return };
         let rest = async {
             while active.busy.load(Ordering::Acquire) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -82,10 +93,11 @@ impl Reporter {
 }
 
 impl Active {
-    fn new(config: &ReportConfig, now: Moment) -> Self {
+    fn new(config: &ReportConfig, now: Moment, refused: &Arc<AtomicU64>) -> Self {
         let mut active = Self {
             config: config.clone(),
-            writer: Arc::new(Mutex::new(Writer::new(&config.dir))),
+            writer: Arc::new(Mutex::new(Writer::new(&config.dir, refused))),
+            refused: Arc::clone(refused),
             busy: Arc::default(),
             lines: String::new(),
             intervals: 0,
@@ -105,6 +117,8 @@ impl Active {
             if self.lines.len() + line.len() < MOST_WAITING {
                 self.lines.push_str(&line);
                 self.lines.push('\n');
+            } else {
+                self.refused.fetch_add(1, Ordering::Relaxed);
             }
         }
         let intervals = self.intervals_until(now);
@@ -150,16 +164,18 @@ struct Writer {
     dir: std::path::PathBuf,
     log_fails: bool,
     report_fails: bool,
+    refused: Arc<AtomicU64>,
 }
 
 impl Writer {
-    fn new(dir: &Path) -> Self {
-        Self { log: Log::new(dir), dir: dir.to_owned(), log_fails: false, report_fails: false }
+    fn new(dir: &Path, refused: &Arc<AtomicU64>) -> Self {
+        Self { log: Log::new(dir), dir: dir.to_owned(), log_fails: false, report_fails: false, refused: Arc::clone(refused) }
     }
 
     fn log(&mut self, lines: &str, now: Moment) {
         if !lines.is_empty() {
             let written = self.log.append(lines, now.wall);
+            self.refused.fetch_add(u64::from(written.is_err()), Ordering::Relaxed);
             tell("the log of decisions", &self.dir, &mut self.log_fails, written);
         }
     }
@@ -167,6 +183,7 @@ impl Writer {
     fn report(&mut self, snapshot: &Snapshot, at: Moment, span: Duration) {
         let title = format!("Report until {} UTC", utc(at.wall, "%Y-%m-%d %H:%M"));
         let written = pages::write(&self.dir, at.wall, &page::report(snapshot, at, span, &title));
+        self.refused.fetch_add(u64::from(written.is_err()), Ordering::Relaxed);
         tell("the report", &self.dir, &mut self.report_fails, written);
     }
 }
@@ -219,7 +236,7 @@ mod tests {
     fn a_report_is_written_when_the_wall_clock_crosses_a_multiple_of_the_interval() {
         let folder = tempfile::tempdir().unwrap();
         let config = ReportConfig { dir: folder.path().join("reports"), interval: Duration::from_secs(60) };
-        let mut active = Active::new(&config, START);
+        let mut active = Active::new(&config, START, &Arc::default());
         for second in (0..=150).step_by(10) {
             let now = START.after(Duration::from_secs(second));
             active.note(&snapshot(now), now);
@@ -239,7 +256,7 @@ mod tests {
     fn what_comes_while_the_disk_hangs_waits_for_its_turn() {
         let folder = tempfile::tempdir().unwrap();
         let config = ReportConfig { dir: folder.path().to_owned(), interval: Duration::from_secs(60) };
-        let mut active = Active::new(&config, START);
+        let mut active = Active::new(&config, START, &Arc::default());
         active.lines.push_str("1\n");
         let hanging = active.next_job(START).unwrap();
         active.lines.push_str("2\n");

@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::BacktestArgs;
 use crate::cli::Failure;
-use crate::cli::load::load;
+use crate::cli::load::{GZIP, load};
 use crate::config::{Flags, ModelConfig, ModelSelector};
 use crate::planner::input::{CapacityModel, Mode, ModelPolicy, PoolPolicy, Preset};
 use crate::report::text::printable;
@@ -18,8 +18,6 @@ use crate::simulator::trace::edit::Edits;
 use crate::simulator::trace::{self, Format, Generation, Trace, shape};
 use crate::units::{ModelId, Ratio};
 
-/// First bytes of a gzip file.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Bytes of a trace at most, unpacked; a day of the largest public trace is below that.
 const MOST_BYTES: u64 = 1 << 30;
 

@@ -82,7 +82,6 @@ const ONLY_THROUGHPUT: &str = "read only where throughput scaling predicts (opti
 const ONLY_LOAD: &str = "read only with optimization_target load and in modes with that role, in Dynamo as well";
 const NO_ROLE: &str = "the mode has no such role";
 const NO_DATABASE: &str = "there is no database of GPUs here: `profile` measures, `planner.profile` reads Dynamo's profile data, and without either the model is learned from live windows";
-const REPORT: &str = "the page at `/` is always there; `report: { dir, interval }` writes it at intervals, with a log of every decision, into a folder of yours";
 const PLUGINS: &str = "stages are part of one process here; a second protocol for them would buy nothing";
 const POWER: &str = "watts are not planned; `max_gpu_budget` bounds the GPUs";
 const GLOBAL: &str = "several models share one exporter and one GPU budget; nobody delegates";
@@ -154,10 +153,10 @@ pub(super) const FIELDS: &[Field] = &[
 
     field("enable_power_awareness", Switch, "false", Nothing(POWER)),
     field("total_gpu_power_limit", Whole(1, MOST), "null", Nothing(POWER)),
-    or_null(field("report_interval_hours", Positive, "24.0", Nothing(REPORT))),
-    field("report_output_dir", Text, "./planner_reports", Nothing(REPORT)),
-    field("report_filename", Text, "null", Nothing(REPORT)),
-    field("report_write_gzip_log", Switch, "true", Nothing(REPORT)),
+    or_null(field("report_interval_hours", Positive, "24.0", Key("report.interval", "null: no reports, as here without the section `report`"))),
+    field("report_output_dir", Text, "./planner_reports", Key("report.dir", "without report_interval_hours there are none")),
+    field("report_filename", Text, "null", Nothing("each report's name says until when it is")),
+    field("report_write_gzip_log", Switch, "true", Nothing("where reports are written, the log of every decision is")),
     field("live_dashboard_port", Whole(0, 65_535), "8080", Nothing("the page at `/` of `server.listen` is always there")),
     field("scheduling", Section, "{}", Nothing("")),
     field("scheduling.scale_interval_seconds", Positive, "the greatest common divisor of the intervals in use", Nothing("rounds come with every scrape; each loop decides at multiples of its own interval")),

@@ -31,6 +31,6 @@ pub(in crate::config) fn table() -> String {
 
 /// The path of a key that stands in a model unless it says otherwise.
 fn full(key: &str) -> String {
-    let outside = key.starts_with("scrape.") || key.starts_with("server.");
+    let outside = ["scrape.", "server.", "report."].iter().any(|section| key.starts_with(section));
     if outside { format!("`{key}`") } else { format!("`models[].{key}`") }
 }

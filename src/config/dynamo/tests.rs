@@ -71,13 +71,38 @@ fn a_field_without_a_key_says_why() {
     );
     for line in [
         "# - namespace: prod. targets are chosen by selectors",
-        "# - report_interval_hours: null. the page at `/` ",
+        "# - report_interval_hours: null. would be report.interval; nothing is said",
         "# - kalman_r: 3. would be planner.kalman_r; read only by predictor kalman",
         "# - scheduling.gateway: {...}. stages are part of one process",
         "# - no_correction: true. Dynamo itself no longer reads it",
     ] {
         assert!(answer.contains(line), "{line}\n{answer}");
     }
+}
+
+#[test]
+fn reports_are_translated_where_the_file_speaks_of_them() {
+    let section =
+        |text: &str| good(text).split_once("report:\n").map(|(_, rest)| rest.lines().take(2).map(str::to_owned).collect::<Vec<_>>());
+    assert_eq!(section("mode: agg\n"), None);
+    assert_eq!(section("report_interval_hours: null\nreport_output_dir: r\n"), None);
+    let both = [
+        "  dir: \"/data/r\"  # report_output_dir; a relative path starts at the folder of this file",
+        "  interval: 12h  # report_interval_hours: 12",
+    ];
+    assert_eq!(section("report_interval_hours: 12\nreport_output_dir: /data/r\n").unwrap(), both);
+    let clamped = section("report_interval_hours: 0.001\n").unwrap();
+    assert!(
+        clamped[0].contains("./planner_reports") && clamped[1].contains("interval: 1m  #") && clamped[1].contains("from a minute"),
+        "{clamped:?}"
+    );
+    let longest = section("report_interval_hours: 1e30\n").unwrap();
+    assert!(longest[1].contains("to 366 days here"), "{longest:?}");
+    let answer = good("report_interval_hours: 1\nreport_filename: f\nreport_write_gzip_log: false\n");
+    assert!(
+        answer.contains("# - report_filename: f. each report's name says")
+            && answer.contains("# - report_write_gzip_log: false. where reports")
+    );
 }
 
 #[test]

@@ -85,6 +85,7 @@ pub(super) fn configuration(fields: &Fields, file: &Path) -> String {
     ));
     server(&mut page);
     scrape(&mut page);
+    report(&mut page);
     page.key(0, "models:", &[]);
     model(&mut page);
     pools::traffic(&mut page);
@@ -114,6 +115,23 @@ fn scrape(page: &mut Page<'_>) {
         Some(timeout) => page.key(1, &format!("timeout: {}", millis((timeout * 1000.0).max(10.0))), &[TIMEOUT]),
         None => page.line(1, &format!("timeout: {}", seconds(SCRAPE_TIMEOUT.min(interval))), &[], "at most the interval"),
     }
+}
+
+/// Reports are written only where the file says something of them: its defaults would make a folder that nobody asked for.
+fn report(page: &mut Page<'_>) {
+    const INTERVAL: &str = "report_interval_hours";
+    const DIR: &str = "report_output_dir";
+    let written = [INTERVAL, DIR].iter().any(|name| page.fields.is_written(name));
+    let (Some(hours), Some(dir)) = (page.fields.number(INTERVAL).filter(|_| written), page.fields.text(DIR)) else { return };
+    let dir = quoted(dir);
+    page.key(0, "report:", &[]);
+    page.line(1, &format!("dir: {dir}"), &[DIR], "a relative path starts at the folder of this file");
+    let least = Duration::from_secs(60);
+    let most = Duration::from_secs(366 * 24 * 3600);
+    let interval = Duration::try_from_secs_f64(hours * 3600.0).unwrap_or(Duration::MAX);
+    let taken = Duration::from_secs(interval.clamp(least, most).as_secs());
+    let remark = if taken == interval { "" } else { "whole seconds from a minute to 366 days here" };
+    page.line(1, &format!("interval: {}", text(taken)), &[INTERVAL], remark);
 }
 
 fn model(page: &mut Page<'_>) {

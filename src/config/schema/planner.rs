@@ -47,7 +47,7 @@ pub(super) const KEYS: &[Key] = &[
     key("models[].planner.kalman_q_trend", Number(MOST_NOISE), Value("0.1"), "Variance by which the trend drifts in a window, above 0."),
     key("models[].planner.kalman_r", Number(MOST_NOISE), Value("10"), "Variance of what a window shows about the level, above 0."),
     key("models[].planner.kalman_min_points", Count(1, 200), Value("5"), "Windows before which predictor kalman repeats the last one."),
-    key("models[].planner.warmup_trace", Path, Derived("none"), "A recorded trace that predictors take in before the first live window: Azure (CSV), Mooncake, or Dynamo's request trace (JSON lines)."),
+    key("models[].planner.warmup_trace", Path, Derived("none"), "A recorded trace that predictors take in before the first live window: Azure (CSV), Mooncake, or Dynamo's request trace (JSON lines); also gzipped, unpacked at most 16 MiB."),
     later("models[].planner.idle_after"),
     later("models[].planner.hpa_tolerance"),
 ];

@@ -130,6 +130,22 @@ impl Iterations {
         Self { role, samples: Vec::new(), doubted: Vec::new(), told: None, input: none(), context: none(), prefill: none() }
     }
 
+    /// Whose iterations they are.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whether this can have been learned. A state file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        let known = |value: &f64| (0.0..f64::INFINITY).contains(value);
+        let fine = |sample: &Sample| {
+            let Work { prefill, decoding, kv } = sample.work;
+            sample.time.is_positive() && [sample.time.get(), prefill.get(), decoding.get(), kv.get()].iter().all(known)
+        };
+        let means = [&self.input, &self.context, &self.prefill];
+        self.samples.iter().chain(&self.doubted).all(fine) && means.iter().all(|mean| mean.0.iter().all(known))
+    }
+
     /// Samples that the line rests on.
     pub fn samples(&self) -> usize {
         self.samples.len()

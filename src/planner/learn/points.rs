@@ -34,7 +34,7 @@ pub struct Point {
     /// The load of its first window, that others are held against: with the average, a load that falls slowly would be one point that moves, and
     /// what was seen on the way would be lost.
     pub anchor: RequestsPerSecond,
-    /// Windows in that average, at most [`MEMORY`].
+    /// Windows in that average, at most `MEMORY`.
     pub windows: u32,
     /// Windows since it was seen last.
     pub age: u32,

@@ -303,6 +303,12 @@ impl Series {
         self.runners.iter().map(|runner| (runner.next.method, runner.score))
     }
 
+    /// Whether such values can have been observed. A state file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        let values = self.history.values();
+        values.len() <= self.settings.remembered() && values.iter().all(|value| (0.0..=LARGEST).contains(value))
+    }
+
     /// The same history under other settings: methods and scores are as if they had run all along on what is remembered.
     pub fn adopt(&mut self, settings: Settings) {
         if settings != self.settings {

@@ -64,6 +64,11 @@ impl Predictor {
         self.output_tokens.observe_length(window.output_tokens);
     }
 
+    /// Whether such windows can have been observed.
+    pub fn is_sound(&self) -> bool {
+        [&self.requests, &self.input_tokens, &self.output_tokens].into_iter().all(Series::is_sound)
+    }
+
     /// Takes in a history, such as a recorded trace. Live traffic begins with the first request after it.
     pub fn warm_up(&mut self, history: &[Traffic]) {
         history.iter().for_each(|window| self.observe(window));

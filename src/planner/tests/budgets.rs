@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::world::*;
 use crate::planner::allotment::{Cause, Grant};
 use crate::planner::input::*;
+use crate::planner::memory::Memory;
 use crate::planner::plan::{Limit, Plan, Stage, StepReason};
+use crate::planner::ration::claims;
 use crate::units::*;
 
 fn policy(max: u32) -> ModelPolicy {
@@ -66,6 +68,20 @@ fn what_other_models_hold_is_waited_for_between_decisions() {
     let plan = world.drive(&mut router, 185.0, 190.0, BUSY);
     assert_eq!(counts(&plan), [Some(5), Some(2)], "the others let go, and no decision is due");
     assert!(pool(&plan, "m-prefill").recommended_replicas == Some(Replicas(5)));
+}
+
+#[test]
+fn a_pool_that_was_never_decided_on_claims_what_it_has() {
+    let mut world = World::new(infera_policy());
+    let _baseline = world.one(0.0, &Router::new(3, 20));
+    let input = ModelInput { sources: Vec::new(), allowed: BTreeMap::new() };
+    let found = claims(&world.memory, &input, &world.policy, world.moment(5.0));
+    let of = |name: &str| found.iter().find(|claim| claim.pool == PoolId::from(name)).unwrap();
+    assert_eq!((of("m-prefill").wish, of("m-prefill").floor), (Replicas(3), Replicas(1)));
+    let most = world.policy.pools[1].limits.max();
+    assert_eq!((of("m-decode").wish, of("m-decode").stands), (Replicas(20).min(most), Replicas(20)));
+    let unseen = claims(&Memory::default(), &input, &world.policy, world.moment(5.0));
+    assert_eq!(unseen[0].wish, Replicas(1), "where nothing is seen, the minimum");
 }
 
 #[test]

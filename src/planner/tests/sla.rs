@@ -218,6 +218,45 @@ fn without_the_size_of_a_step_nothing_is_given_back_and_it_is_said_what_is_missi
 }
 
 #[test]
+fn what_was_learned_of_another_role_is_not_used() {
+    let (mut world, servers, at) = learned();
+    assert!(world.memory.watched[&PoolId::from("p")].iterations.samples() > 0);
+    world.policy.pools[0].role = Role::Decode;
+    let _plan = round(&mut world, at + 5.0, &servers);
+    let iterations = &world.memory.watched[&PoolId::from("p")].iterations;
+    assert_eq!((iterations.samples(), iterations.role()), (0, Role::Decode));
+}
+
+#[test]
+fn a_front_end_tells_the_limits_of_its_servers_where_they_and_the_operator_do_not() {
+    let (mut world, servers, at) = learned();
+    world.policy.pools[0].capabilities.max_num_batched_tokens = None;
+    let front_end = |limits: &[(Gauge, f64)]| {
+        let sample =
+            Sample { gauges: BTreeMap::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
+        (SourceId::Traffic, vec![("f:8000/metrics", Reading::Sample(Box::new(sample)))])
+    };
+    let replicas = |kv: bool| {
+        let mut reading = servers[0].reading();
+        if let (Reading::Sample(sample), false) = (&mut reading, kv) {
+            sample.gauges.remove(&Gauge::KvCapacityTokens);
+        }
+        (SourceId::Pool(PoolId::from("p")), vec![("a:8000/metrics", reading)])
+    };
+    let limits = [(Gauge::MaxBatchedTokens, 4096.0), (Gauge::KvCapacityTokens, 300_000.0)];
+    let mut missing = |at: f64, limits: &[(Gauge, f64)], kv: bool| {
+        let plan = world.round_of(at, vec![front_end(limits), replicas(kv)]);
+        let found = pool(&plan, "p");
+        let batched = found.latency.as_ref().and_then(|latency| latency.batched_tokens);
+        (found.missing.iter().map(|missing| missing.what).collect::<Vec<_>>(), batched)
+    };
+    assert_eq!(missing(at + 5.0, &[], true), (vec![Capability::BatchedTokens], None));
+    assert_eq!(missing(at + 10.0, &limits, true), (vec![], Some(4096)));
+    assert_eq!(missing(at + 15.0, &limits, false), (vec![], Some(4096)));
+    assert_eq!(missing(at + 20.0, &limits[..1], false).0, [Capability::KvCapacity]);
+}
+
+#[test]
 fn a_restart_forgets_neither_the_costs_nor_the_count() {
     let (mut world, mut servers, at) = learned();
     let before = costs(&world);

@@ -65,6 +65,10 @@ async fn a_disk_that_refuses_costs_the_log_alone_and_is_told_once() {
     let told = |what: &str| exporter.process.log().matches(what).count();
     assert_eq!(told("the log of decisions cannot be written"), 1, "{}", exporter.process.log());
 
+    let refused = exporter.metrics().value("report_write_failures_total", &[]).unwrap();
+    assert!(refused > 0.0);
+    assert_eq!(exporter.metrics().value("state_write_failures_total", &[]), None, "no state is kept");
+
     std::fs::remove_file(site.path("taken")).unwrap();
     until("the log is written once it can be", || (told("the log of decisions is written again") == 1).then_some(()));
     assert!(!decisions(&site.path("taken/reports")).is_empty());

@@ -127,4 +127,14 @@ async fn a_state_that_cannot_be_kept_costs_nothing_else_and_the_log_says_why() {
     let line = log.lines().find(|line| line.contains("ERROR") && line.contains("state cannot be kept")).unwrap();
     assert!(line.contains("missing/state.json.lock") && line.contains("No such file"), "{line}");
     assert!(!log.contains("another process"), "{log}");
+    let refused = || exporter.metrics().value("state_write_failures_total", &[]).unwrap();
+    until("the refusals are counted", || (refused() > 0.0).then_some(()));
+    let told = |what: &str| exporter.process.log().matches(what).count();
+    assert_eq!(told("state not written"), 1, "{}", exporter.process.log());
+    std::fs::create_dir(site.path("missing")).unwrap();
+    until("the state is written once it can be", || (told("the state file is written again") == 1).then_some(()));
+    let before = refused();
+    assert!(site.path("missing/state.json").exists());
+    assert_eq!(refused(), before);
+    assert_eq!(exporter.metrics().value("report_write_failures_total", &[]), None, "no reports are configured");
 }
