@@ -138,6 +138,10 @@ pub struct Learned {
     pub nis: Option<f64>,
     /// How well the points tell the parameters apart; `None`: not at all.
     pub condition: Option<f64>,
+    /// The parameters when points last told them apart. Their proportions are the server's kind and outlive its speed: where the loads since then
+    /// are too few or too alike, they say what of a latency is alpha's and what the tokens'.
+    #[serde(default)]
+    pub shape: Option<Parameters>,
 }
 
 impl Learned {
@@ -152,6 +156,7 @@ impl Learned {
             rejected: 0,
             nis: None,
             condition: None,
+            shape: None,
         };
         learned.filter.allow(role, seen, LARGEST_UTILIZATION);
         if seen.ttft.is_some() || seen.itl.is_some() {
@@ -170,6 +175,7 @@ impl Learned {
             && self.recent.iter().all(Seen::is_plausible)
             && fine(self.nis)
             && fine(self.condition)
+            && self.shape.is_none_or(filter::are_within_bounds)
     }
 
     /// The estimate.
@@ -198,6 +204,9 @@ impl Learned {
         let before = self.contradicted(role);
         let changed = before.is_some();
         if let Some(before) = before {
+            if self.is_told_apart() {
+                self.shape = Some(before);
+            }
             self.points.clear();
             self.accepted = 0;
             // What the filter made of the first windows after the change is neither the old server nor the new one.
@@ -207,12 +216,16 @@ impl Learned {
         self.condition = all.condition(role, self.filter.parameters);
         if changed || self.rejected >= REJECTIONS {
             self.rejected = 0;
-            self.take(fit::joint(role, all.as_slice(), self.filter.parameters, Trust::Belief));
+            self.take(fit::joint(role, all.as_slice(), self.shape.unwrap_or(self.filter.parameters), Trust::Belief));
             Update::Reset
         } else if judged.accepted {
             self.accepted = self.accepted.saturating_add(1);
             if self.is_told_apart() {
                 self.take(fit::joint(role, all.as_slice(), self.filter.parameters, Trust::Points));
+                self.shape = Some(self.filter.parameters);
+            } else if let Some(shape) = self.shape {
+                // The filter alone would make of each window's arrivals a new shape, near the maximum a wholly other one.
+                self.take(fit::joint(role, all.as_slice(), shape, Trust::Belief));
             }
             Update::Accepted
         } else {
