@@ -9,6 +9,7 @@
 
 pub mod allotment;
 pub mod backlog;
+mod batch;
 pub mod bound;
 pub mod budget;
 mod fast;
