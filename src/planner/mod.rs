@@ -11,6 +11,7 @@ pub mod allotment;
 pub mod arrivals;
 pub mod auto;
 pub mod backlog;
+mod batch;
 pub mod bound;
 pub mod budget;
 mod fast;

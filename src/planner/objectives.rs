@@ -49,13 +49,13 @@ impl PhaseMet {
         self.in_role(role) && self.used <= USED
     }
 
-    /// Whether one that the role decides is missed.
+    /// Whether one is missed that more of the role may mend. First tokens are late for want of decode replicas too: where those have no place,
+    /// requests wait before prefill or after it.
     pub fn is_missed(self, role: Role) -> bool {
         let (prompt, generation) = (self.prompt == Some(false), self.generation == Some(false));
         match role {
             Role::Prefill => prompt,
-            Role::Decode => generation,
-            Role::Aggregated => prompt || generation,
+            Role::Decode | Role::Aggregated => prompt || generation,
         }
     }
 

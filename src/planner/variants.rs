@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
+use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
 use super::learn::{LEAST_UPDATES, Seen, Update};
 use super::memory::{Decision, Learning, Memory, PoolDecision};
@@ -27,7 +27,7 @@ use super::plan::{
 use super::propose::queueing::{Variant, allocate};
 use super::propose::{Wish, gpus_of};
 use super::recent::{has_watched, with_recent};
-use super::{bound, current_replicas, workload};
+use super::{batch, bound, current_replicas, workload};
 use crate::units::{Moment, PoolId, Positive, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds};
 
 /// How much more load is taken as possible where the objectives are not nearly used up.
@@ -43,6 +43,8 @@ pub(super) struct Known<'a> {
     max_batch: Requests,
     /// Requests a second that one of its replicas serves now; 0 where none does.
     served: RequestsPerSecond,
+    /// Whether requests waited for a place in it all the while: then it serves no more, however short its iterations are.
+    is_full: bool,
     demand: Demand,
     observed: Option<Replicas>,
     standing: Option<Replicas>,
@@ -151,18 +153,18 @@ fn known<'a>(
     // Nobody can size for lengths that no request has.
     let held = held.or(lengths.is_none().then_some(Reason::NotConverged));
     let source = memory.source(&SourceId::Pool(pool.pool.clone())).or_else(|| memory.source(&SourceId::Traffic));
-    let gauge =
-        source.and_then(|source| source.targets.values().filter_map(|target| target.last_gauge(Gauge::MaxRunning)).reduce(f64::max));
-    let told = pool.capabilities.max_num_seqs.unwrap_or(queueing.max_batch);
     let demand = window.demand.get(&SourceId::Pool(pool.pool.clone())).or_else(|| window.demand.get(&SourceId::Traffic));
     let standing = super::standing(pool, memory, observed, now);
     let absent = memory.growth.get(&pool.pool).zip(standing).map(|(growth, standing)| growth.absent(standing, now));
+    let learning = memory.pools.get(&pool.pool).and_then(|known| known.learning.as_ref());
+    let lengths = lengths.unwrap_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens });
     Known {
         pool,
-        learning: memory.pools.get(&pool.pool).and_then(|known| known.learning.as_ref()),
-        lengths: lengths.unwrap_or(Lengths { input: prediction.input_tokens, output: prediction.output_tokens }),
-        max_batch: Requests(gauge.filter(|most| *most >= 1.0).unwrap_or(f64::from(told.get()))),
+        learning,
+        lengths,
+        max_batch: batch::largest(source, pool, queueing, learning.map(|learning| &learning.learned), lengths),
         served: seen.map_or(RequestsPerSecond(0.0), |seen| seen.served),
+        is_full: seen.is_ok_and(|seen| seen.saturated),
         demand: demand.copied().unwrap_or_default(),
         observed,
         standing,
@@ -193,7 +195,7 @@ fn capable(one: &Known<'_>, objective: Objective, queueing: &QueueingPolicy, met
         return Some(Capable { interval: None, rate, lower: RequestsPerSecond(0.0), converged });
     };
     // What is served within the objectives now is possible, and a little more where they are not nearly used up.
-    let possible = RequestsPerSecond(one.served.get() * if met.has_room(one.pool.role) { ROOM } else { 1.0 });
+    let possible = RequestsPerSecond(one.served.get() * if met.has_room(one.pool.role) && !one.is_full { ROOM } else { 1.0 });
     if met.in_role(one.pool.role) && possible > interval.estimate {
         interval.estimate = possible;
         interval.upper = if interval.upper < possible { possible } else { interval.upper };

@@ -30,7 +30,7 @@ use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 const LEAST_REQUESTS: f64 = 20.0;
 /// Change of the batch, over the completions, from which a window is no steady state.
 const LARGEST_CHANGE: f64 = 0.1;
-/// Share of TTFT that may be the wait in a queue.
+/// Share of TTFT that may be the wait in a queue; in decode, of the time that an answer takes.
 const LARGEST_WAIT: f64 = 0.5;
 
 closed_set! {
@@ -131,7 +131,10 @@ pub fn seen(memory: &Memory, policy: &ModelPolicy, pool: &PoolPolicy, replicas: 
         replicas.filter(|count| count.0 > 0).ok_or(Untaught::UnknownReplicas)?.as_f64()
     };
     let has = |other: Role| pool.role != other;
-    let waits = |waiting: f64| busy.ttft.is_some_and(|ttft| waiting / busy.rate.get() > LARGEST_WAIT * ttft.get());
+    // In decode what a request waits for is a place, and those become free as answers end.
+    let answer = busy.itl.map(|itl| Seconds(itl.get() * busy.lengths.output.get()));
+    let service = if pool.role == Role::Decode { answer } else { busy.ttft };
+    let waits = |waiting: f64| service.is_some_and(|service| waiting / busy.rate.get() > LARGEST_WAIT * service.get());
     let seen = Seen {
         served: RequestsPerSecond(busy.rate.get() / count.max(1.0)),
         lengths: busy.lengths,

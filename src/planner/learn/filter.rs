@@ -74,8 +74,7 @@ impl Filter {
     pub(super) fn is_sound(&self) -> bool {
         let state = vector(self.parameters);
         let covariance = matrix(&self.covariance);
-        let waits = (WAIT.0..=WAIT.1).contains(&self.parameters.wait.get());
-        if !waits || clamp(&state, self.parameters.wait) != self.parameters || !covariance.iter().all(|value| value.is_finite()) {
+        if !are_within_bounds(self.parameters) || !covariance.iter().all(|value| value.is_finite()) {
             return false;
         }
         // In shares of the parameters, which differ by five orders of magnitude.
@@ -159,6 +158,11 @@ pub(super) fn clamp(state: &Vector3<f64>, wait: Ratio) -> Parameters {
         gamma: SecondsPerToken(within(state[2], DEFAULTS.gamma.get())),
         wait,
     }
+}
+
+/// Whether parameters are such as are learned.
+pub(super) fn are_within_bounds(parameters: Parameters) -> bool {
+    (WAIT.0..=WAIT.1).contains(&parameters.wait.get()) && clamp(&vector(parameters), parameters.wait) == parameters
 }
 
 /// diag((share x)^2).

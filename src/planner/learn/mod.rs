@@ -32,7 +32,7 @@ pub mod scraped;
 use serde::{Deserialize, Serialize};
 
 use super::model::queueing::{Lengths, Parameters};
-use crate::units::{RequestsPerSecond, Role, Seconds};
+use crate::units::{RequestsPerSecond, Role, Seconds, Tokens};
 use filter::Filter;
 use fit::{Fitted, Trust};
 use points::{Point, Points};
@@ -68,6 +68,9 @@ const ITL: std::ops::RangeInclusive<f64> = 5e-5..=10.0;
 const LONGEST: f64 = 1e7;
 /// Requests a second of one replica at most.
 const FASTEST: f64 = 1e5;
+
+/// Share of a window in what is known of full batches.
+const BATCH_STEP: f64 = 0.3;
 
 /// Mean shift of a single window from which it is no point: latencies of e times what is believed, which no window after it confirmed.
 const STRAY: f64 = 1.0;
@@ -138,6 +141,13 @@ pub struct Learned {
     pub nis: Option<f64>,
     /// How well the points tell the parameters apart; `None`: not at all.
     pub condition: Option<f64>,
+    /// The parameters when points last told them apart. Their proportions are the server's kind and outlive its speed: where the loads since then
+    /// are too few or too alike, they say what of a latency is alpha's and what the tokens'.
+    #[serde(default)]
+    pub shape: Option<Parameters>,
+    /// KV tokens of the requests that were served at once while others waited for a place; more, where more were served since.
+    #[serde(default)]
+    pub full_batch: Option<Tokens>,
 }
 
 impl Learned {
@@ -152,6 +162,8 @@ impl Learned {
             rejected: 0,
             nis: None,
             condition: None,
+            shape: None,
+            full_batch: None,
         };
         learned.filter.allow(role, seen, LARGEST_UTILIZATION);
         if seen.ttft.is_some() || seen.itl.is_some() {
@@ -170,6 +182,8 @@ impl Learned {
             && self.recent.iter().all(Seen::is_plausible)
             && fine(self.nis)
             && fine(self.condition)
+            && self.shape.is_none_or(filter::are_within_bounds)
+            && self.full_batch.is_none_or(|tokens| tokens.is_positive() && tokens.get().is_finite())
     }
 
     /// The estimate.
@@ -182,6 +196,29 @@ impl Learned {
         if seen.ttft.is_none() && seen.itl.is_none() {
             return self.saturate(role, seen);
         }
+        let update = self.refine(role, seen);
+        self.note_batch(role, seen);
+        update
+    }
+
+    /// Remembers what a full batch holds, in the closed form's own terms: n = lambda (o + 1) T requests.
+    fn note_batch(&mut self, role: Role, seen: &Seen) {
+        let Some(itl) = seen.itl else { return };
+        let iteration = itl.get() - self.filter.parameters.token_work(seen.lengths);
+        let held = seen.served.get() * seen.lengths.iterations(role) * iteration * seen.lengths.decoding_context();
+        let known = self.full_batch.map(Tokens::get);
+        let now = match known {
+            Some(known) if seen.saturated => known + (held - known) * BATCH_STEP,
+            None if seen.saturated => held,
+            Some(known) => known.max(held),
+            None => return,
+        };
+        if now > 0.0 && now.is_finite() {
+            self.full_batch = Some(Tokens(now));
+        }
+    }
+
+    fn refine(&mut self, role: Role, seen: &Seen) -> Update {
         self.filter.allow(role, seen, LARGEST_UTILIZATION);
         let judged = self.filter.update(role, seen, self.noise(role));
         self.nis = judged.nis;
@@ -198,7 +235,11 @@ impl Learned {
         let before = self.contradicted(role);
         let changed = before.is_some();
         if let Some(before) = before {
+            if self.is_told_apart() {
+                self.shape = Some(before);
+            }
             self.points.clear();
+            self.full_batch = None;
             self.accepted = 0;
             // What the filter made of the first windows after the change is neither the old server nor the new one.
             self.filter.parameters = before;
@@ -207,12 +248,16 @@ impl Learned {
         self.condition = all.condition(role, self.filter.parameters);
         if changed || self.rejected >= REJECTIONS {
             self.rejected = 0;
-            self.take(fit::joint(role, all.as_slice(), self.filter.parameters, Trust::Belief));
+            self.take(fit::joint(role, all.as_slice(), self.shape.unwrap_or(self.filter.parameters), Trust::Belief));
             Update::Reset
         } else if judged.accepted {
             self.accepted = self.accepted.saturating_add(1);
             if self.is_told_apart() {
                 self.take(fit::joint(role, all.as_slice(), self.filter.parameters, Trust::Points));
+                self.shape = Some(self.filter.parameters);
+            } else if let Some(shape) = self.shape {
+                // The filter alone would make of each window's arrivals a new shape, near the maximum a wholly other one.
+                self.take(fit::joint(role, all.as_slice(), shape, Trust::Belief));
             }
             Update::Accepted
         } else {

@@ -272,7 +272,7 @@ fn what_no_windows_can_have_led_to_is_not_sound() {
         learned.is_sound()
     };
     type Spoils<'a> = (&'a str, &'a dyn Fn(&mut Learned));
-    let spoils: [Spoils<'_>; 11] = [
+    let spoils: [Spoils<'_>; 13] = [
         ("a wait of nothing", &|learned| learned.filter.parameters.wait = Ratio(0.0)),
         ("alpha below its bounds", &|learned| learned.filter.parameters.alpha = Seconds(1e-9)),
         ("gamma of zero", &|learned| learned.filter.parameters.gamma = SecondsPerToken(0.0)),
@@ -288,6 +288,8 @@ fn what_no_windows_can_have_led_to_is_not_sound() {
         ("an iteration of an hour", &|learned| learned.recent[0].itl = Some(Seconds(3600.0))),
         ("more windows than are kept", &|learned| learned.recent = vec![learned.recent[0]; 9]),
         ("a distance below zero", &|learned| learned.nis = Some(-1.0)),
+        ("a batch of nothing", &|learned| learned.full_batch = Some(Tokens(0.0))),
+        ("a shape without alpha", &|learned| learned.shape = learned.shape.map(|shape| Parameters { alpha: Seconds(0.0), ..shape })),
     ];
     for (what, change) in spoils {
         assert!(!with(change), "{what}");
@@ -316,4 +318,46 @@ fn prompts_that_wait_for_more_than_one_iteration_are_learned_as_that() {
         learned.learn(Role::Aggregated, &window(Role::Aggregated, Parameters { wait: Ratio(2.2), ..slow }, rate));
     }
     assert!((learned.parameters().alpha.get() / slow.alpha.get() - 1.0).abs() < 0.15, "{:?}", learned.parameters());
+}
+
+#[test]
+fn near_the_maximum_arrivals_of_single_windows_do_not_become_a_shape() {
+    let mut learned = taught(Role::Aggregated, truth(), &VARIED);
+    let slow = slower(truth(), 1.3);
+    // Nine tenths of what the slower server can do. A window's iterations are longer or shorter than its completions say.
+    let rate = 0.9 / (1.3 * 0.047_392);
+    let scatter = [1.0, 1.02, 0.99, 1.2, 0.85, 1.1, 0.8, 1.15, 0.93, 0.96_f64];
+    for factor in scatter {
+        let seen = window(Role::Aggregated, slow, rate);
+        let of = |latency: Option<Seconds>| latency.map(|latency| Seconds(latency.get() * factor));
+        learned.learn(Role::Aggregated, &Seen { ttft: of(seen.ttft), itl: of(seen.itl), ..seen });
+    }
+    let (found, made) = (learned.parameters(), slow);
+    let at = |parameters: Parameters| parameters.at(Role::Aggregated, RequestsPerSecond(rate), lengths()).unwrap();
+    assert!((at(found).itl.get() / at(made).itl.get() - 1.0).abs() < 0.07, "{:?}, expected {:?}", at(found), at(made));
+    assert!((at(found).ttft.get() / at(made).ttft.get() - 1.0).abs() < 0.07, "{:?}, expected {:?}", at(found), at(made));
+    // The proportions are those that were learned before.
+    assert!((found.alpha.get() / made.alpha.get() - 1.0).abs() < 0.1, "{found:?}, expected {made:?}");
+    let star = |parameters| question(Role::Aggregated).capacity(parameters).unwrap().get();
+    assert!((star(found) / star(made) - 1.0).abs() < 0.05, "{} {}", star(found), star(made));
+}
+
+#[test]
+fn a_batch_that_was_full_is_remembered_in_tokens() {
+    // 45 requests of 512 + 64.5 tokens find a place, others wait.
+    let (places, served) = (45.0, 45.0 / (129.0 * 0.008 + 45.0 * 0.047_392));
+    let full = Seen { saturated: true, ..window(Role::Aggregated, truth(), served) };
+    let mut learned = taught(Role::Aggregated, truth(), &VARIED);
+    assert_eq!(learned.full_batch, None, "nobody waited");
+    learned.learn(Role::Aggregated, &full);
+    let tokens = |learned: &Learned| learned.full_batch.unwrap().get();
+    assert!((tokens(&learned) / (places * 576.5) - 1.0).abs() < 0.02, "{}", tokens(&learned));
+    learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), 12.0));
+    assert!((tokens(&learned) / (places * 576.5) - 1.0).abs() < 0.02, "a calm window says nothing of it");
+    learned.learn(Role::Aggregated, &window(Role::Aggregated, truth(), 17.0));
+    assert!(tokens(&learned) > 1.4 * places * 576.5, "it was not full, or is larger now");
+    for rate in [4.0, 3.0, 5.0] {
+        learned.learn(Role::Aggregated, &window(Role::Aggregated, slower(truth(), 1.4), rate));
+    }
+    assert_eq!(learned.full_batch, None, "of another server nothing is known");
 }

@@ -192,7 +192,7 @@ impl Lengths {
     }
 
     /// KV tokens that a request has on average while it decodes.
-    fn decoding_context(&self) -> f64 {
+    pub(in crate::planner) fn decoding_context(&self) -> f64 {
         self.input.get() + (self.output.get() + 1.0) / 2.0
     }
 }

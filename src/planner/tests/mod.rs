@@ -4,6 +4,7 @@ mod budgets;
 mod churn;
 pub(in crate::planner) mod dynamo;
 mod forecasts;
+mod full_batches;
 mod goldens;
 mod inputs;
 mod lifecycle;

@@ -24,7 +24,7 @@ fn lengths() -> Lengths {
     Lengths { input: Tokens(512.0), output: Tokens(128.0) }
 }
 
-fn pool(name: &str, cost: f64) -> PoolPolicy {
+pub(super) fn pool(name: &str, cost: f64) -> PoolPolicy {
     PoolPolicy {
         pool: PoolId::from(name),
         role: Role::Aggregated,
@@ -39,7 +39,7 @@ fn pool(name: &str, cost: f64) -> PoolPolicy {
     }
 }
 
-fn policy(explicit: bool, pools: Vec<PoolPolicy>) -> ModelPolicy {
+pub(super) fn policy(explicit: bool, pools: Vec<PoolPolicy>) -> ModelPolicy {
     let positive = |value| Positive::new(value).unwrap();
     ModelPolicy {
         preset: Preset::Wva,
@@ -60,12 +60,12 @@ fn policy(explicit: bool, pools: Vec<PoolPolicy>) -> ModelPolicy {
 
 /// A server's cumulative counters.
 #[derive(Clone, Debug, Default)]
-struct Server {
+pub(super) struct Server {
     requests: f64,
     ttft: f64,
     itl: f64,
     running: f64,
-    waiting: f64,
+    pub(super) waiting: f64,
     arrived: Option<f64>,
     start: Option<f64>,
     /// Prompt tokens that a cache held, of those that were looked up.
@@ -73,6 +73,8 @@ struct Server {
     queries: f64,
     /// Prompt tokens beyond the usual ones.
     extra_input: f64,
+    /// Tokens that its KV memory holds, where it says so.
+    pub(super) kv_tokens: Option<f64>,
 }
 
 impl Server {
@@ -108,27 +110,30 @@ impl Server {
                 (Signal::OutputTokens, histogram(128.0 * self.requests)),
             ]),
             tallies,
-            gauges: BTreeMap::from([(Gauge::Running, self.running), (Gauge::Waiting, self.waiting)]),
+            gauges: [(Gauge::Running, self.running), (Gauge::Waiting, self.waiting)]
+                .into_iter()
+                .chain(self.kv_tokens.map(|tokens| (Gauge::KvCapacityTokens, tokens)))
+                .collect(),
             ..Sample::default()
         }
     }
 }
 
 /// Pools of servers and the planner that watches them.
-struct World {
+pub(super) struct World {
     policy: ModelPolicy,
     memory: Memory,
-    pools: Vec<Vec<Server>>,
+    pub(super) pools: Vec<Vec<Server>>,
     /// Pools of which no target answers.
     dark: Vec<usize>,
     /// Rounds, each of so many seconds.
     minutes: u64,
-    seconds: f64,
+    pub(super) seconds: f64,
 }
 
 impl World {
     /// Pools of that many servers, all scraped once.
-    fn new(policy: ModelPolicy, servers: &[usize]) -> Self {
+    pub(super) fn new(policy: ModelPolicy, servers: &[usize]) -> Self {
         let pools = servers.iter().map(|count| vec![Server::default(); *count]).collect();
         let mut world = Self { policy, memory: Memory::default(), pools, dark: Vec::new(), minutes: 0, seconds: INTERVAL };
         let _baseline = world.look();
@@ -136,7 +141,7 @@ impl World {
     }
 
     /// A minute in which each server of a pool serves that rate.
-    fn minute(&mut self, rates: &[f64]) -> Plan {
+    pub(super) fn minute(&mut self, rates: &[f64]) -> Plan {
         for (servers, rate) in self.pools.iter_mut().zip(rates) {
             let seconds = self.seconds;
             servers.iter_mut().for_each(|server| server.serve(seconds, *rate));
@@ -173,7 +178,7 @@ impl World {
     }
 
     /// Minutes at loads that differ, so that the parameters are known.
-    fn teach(&mut self) {
+    pub(super) fn teach(&mut self) {
         for rate in [3.0, 9.0, 14.0, 6.0, 11.0, 4.5, 13.0, 7.5, 16.0, 10.0] {
             let rates = vec![rate; self.pools.len()];
             let _taught = self.minute(&rates);
@@ -181,7 +186,7 @@ impl World {
     }
 }
 
-fn count(plan: &PoolPlan) -> u32 {
+pub(super) fn count(plan: &PoolPlan) -> u32 {
     plan.planned_replicas.unwrap().0
 }
 
