@@ -16,7 +16,7 @@ use crate::report::text::printable;
 use crate::simulator::backtest::{MOST_TICKS, Scenario};
 use crate::simulator::trace::edit::Edits;
 use crate::simulator::trace::{self, Format, Generation, Trace, shape};
-use crate::units::{ModelId, Ratio};
+use crate::units::{ModelId, Ratio, Role};
 
 /// Bytes of a trace at most, unpacked; a day of the largest public trace is below that.
 const MOST_BYTES: u64 = 1 << 30;
@@ -85,10 +85,12 @@ pub(super) fn no_servers() -> Failure {
 }
 
 /// Whether the servers have the pools that a configuration plans.
-pub(super) fn playable(servers: &Configuration, other: &Configuration) -> Result<(), Failure> {
+pub(super) fn playable(servers: &Configuration, other: &Configuration, aggregated: bool) -> Result<(), Failure> {
     let of = |configuration: &Configuration, role| configuration.policy.pools.iter().filter(|pool| pool.role == role).count();
     for pool in &other.policy.pools {
-        let message = match (of(servers, pool.role), of(other, pool.role)) {
+        let there = if aggregated { usize::from(pool.role == Role::Aggregated) } else { of(servers, pool.role) };
+        let message = match (there, of(other, pool.role)) {
+            (0, _) if aggregated => format!("--aggregated: expected one aggregated pool, got {} of role {}", pool.pool, pool.role),
             (0, _) => format!("expected pools of the roles of {}, got {} of role {}", servers.name, pool.pool, pool.role),
             (_, 1) => continue,
             _ => format!(

@@ -63,6 +63,9 @@ pub struct BacktestArgs {
     /// How requests are spread over the replicas of a pool
     #[arg(long, value_enum, default_value_t = RoutingFlag::LeastWork)]
     pub routing: RoutingFlag,
+    /// Replicas that compute prompts and decode, in place of one pool for each: configurations of an aggregated pool are judged
+    #[arg(long)]
+    pub aggregated: bool,
     /// The same seed gives the same result
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -110,8 +113,15 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     let model = args.model.as_deref();
     let configurations = args.config.iter().map(|file| configuration(file, model)).collect::<Result<Vec<_>, Failure>>()?;
     let servers = servers(&configurations)?;
-    for other in configurations.iter().filter(|other| !std::ptr::eq(*other, servers)) {
-        playable(servers, other)?;
+    // The servers' own configuration plans other pools than replicas that do both.
+    let judged = || configurations.iter().filter(|one| !args.aggregated || !std::ptr::eq(*one, servers));
+    if judged().next().is_none() {
+        return Err(Failure::Usage(
+            "--aggregated: expected a configuration with an aggregated pool beside the one with a profile".to_owned(),
+        ));
+    }
+    for other in judged().filter(|other| !std::ptr::eq(*other, servers)) {
+        playable(servers, other, args.aggregated)?;
         for found in unlike(servers, other) {
             tracing::warn!("{}: {found}", other.name);
         }
@@ -121,7 +131,7 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     check_spans(args, &trace, &configurations)?;
     let world = World::new(&servers.policy, &trace, &settings(args)).ok_or_else(no_servers)?;
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
-    let policies: Vec<_> = configurations.iter().map(|configuration| (configuration.name.clone(), configuration.policy.clone())).collect();
+    let policies: Vec<_> = judged().map(|configuration| (configuration.name.clone(), configuration.policy.clone())).collect();
     let comparison = Comparison::of(&world, traffic, &policies, args.baselines, &mut progress);
     clear_progress();
     describe(&comparison.fit_error);
@@ -151,6 +161,7 @@ fn settings(args: &BacktestArgs) -> WorldSettings {
             RoutingFlag::LeastWork => Routing::LeastWork,
             RoutingFlag::RoundRobin => Routing::RoundRobin,
         },
+        aggregated: args.aggregated,
         seed: args.seed,
     }
 }

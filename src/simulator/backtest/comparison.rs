@@ -198,7 +198,8 @@ fn parts(configurations: usize, baselines: bool) -> usize {
 fn autoscalers(world: &World<'_>, goal: Ratio, parts: &mut Parts<'_>) -> Vec<Outcome> {
     let scenario = &world.scenario;
     let hpa = |target: f64| HpaQueue::new(Requests(target), world.limits.clone());
-    let held = per_replica(world.envelope, scenario.ttft, scenario.itl, world.mean);
+    let mut held = per_replica(world.envelope, scenario.ttft, scenario.itl, world.mean);
+    held.retain(|role, _| world.limits.contains_key(role));
     let kpa = |shares: [f64; 2]| {
         let of = |(role, requests): (&Role, &Requests)| {
             let share = if *role == Role::Prefill { shares[0] } else { shares[1] };

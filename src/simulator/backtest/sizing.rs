@@ -25,10 +25,22 @@ impl Load {
 
 /// Replicas of each role that carry the load at the profile's throughput, at least one. There is no room to wait in that.
 pub fn need(envelope: &Envelope, gpus: &BTreeMap<Role, u32>, itl: Seconds, load: Load) -> BTreeMap<Role, Replicas> {
+    let busy = busy(envelope, gpus, itl, load);
+    busy.into_iter().map(|(role, busy)| (role, Replicas::ceil(busy).max(Replicas(1)))).collect()
+}
+
+/// The same where each replica does both: it is busy with either.
+pub(super) fn need_of_both(envelope: &Envelope, gpus: &BTreeMap<Role, u32>, itl: Seconds, load: Load) -> BTreeMap<Role, Replicas> {
+    let busy: f64 = busy(envelope, gpus, itl, load).values().sum();
+    BTreeMap::from([(Role::Aggregated, Replicas::ceil(busy).max(Replicas(1)))])
+}
+
+/// Replicas that are busy all the time.
+fn busy(envelope: &Envelope, gpus: &BTreeMap<Role, u32>, itl: Seconds, load: Load) -> BTreeMap<Role, f64> {
     let gpus_of = |role| f64::from(gpus.get(&role).copied().unwrap_or(1));
     let prompt = envelope.prompt(load.input).per_gpu.get() * gpus_of(Role::Prefill);
     let generation = envelope.best_within(itl, load.context()).point.per_gpu.get() * gpus_of(Role::Decode);
-    let replicas = |tokens: Tokens, each: f64| Replicas::ceil(load.rate.get() * tokens.get() / each).max(Replicas(1));
+    let replicas = |tokens: Tokens, each: f64| load.rate.get() * tokens.get() / each;
     BTreeMap::from([(Role::Prefill, replicas(load.input, prompt)), (Role::Decode, replicas(load.output, generation))])
 }
 
@@ -38,5 +50,7 @@ pub fn per_replica(envelope: &Envelope, ttft: Seconds, itl: Seconds, load: Load)
     let prompts = ttft.get() / envelope.prompt(load.input).latency.get();
     let best = envelope.best_within(itl, load.context()).point;
     let decoding = best.kv_fraction.get() * envelope.document().decode.max_kv_tokens / load.context().get().max(1.0);
-    BTreeMap::from([(Role::Prefill, Requests(prompts.max(1.0))), (Role::Decode, Requests(decoding.max(1.0)))])
+    let decoding = Requests(decoding.max(1.0));
+    // Where each replica does both, those that decode are most of what it holds.
+    BTreeMap::from([(Role::Prefill, Requests(prompts.max(1.0))), (Role::Decode, decoding), (Role::Aggregated, decoding)])
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::sizing::need_of_both;
 use super::{Load, Scenario, need};
 use crate::planner::input::{CapacityModel, Limits, ModelPolicy};
 use crate::planner::model::envelope::Envelope;
@@ -32,6 +33,8 @@ pub struct WorldSettings {
     pub warm_up: Duration,
     /// How routers choose.
     pub routing: Routing,
+    /// Whether each replica does both: with the GPUs and the limits of the decode pool, and the prices of both parts of the profile.
+    pub aggregated: bool,
     /// The same seed gives the same result.
     pub seed: u64,
 }
@@ -62,8 +65,12 @@ impl<'a> World<'a> {
         // The longest measured prompt was computed in one piece as far as anyone knows; `as` saturates.
         let chunk = profile.prefill.isl.last().map_or(1, |tokens| tokens.round() as u32).max(1);
         let fit = fit(&Measurements::of_profile(profile, chunk));
-        let gpus: BTreeMap<Role, u32> = policy.pools.iter().map(|pool| (pool.role, gpus_of(pool, envelope))).collect();
-        let limits: BTreeMap<Role, Limits> = policy.pools.iter().map(|pool| (pool.role, pool.limits)).collect();
+        let apart: BTreeMap<Role, u32> = policy.pools.iter().map(|pool| (pool.role, gpus_of(pool, envelope))).collect();
+        let is_there = |role| if settings.aggregated { role == Role::Decode } else { true };
+        let called = |role| if settings.aggregated { Role::Aggregated } else { role };
+        let pools = || policy.pools.iter().filter(|pool| is_there(pool.role));
+        let gpus: BTreeMap<Role, u32> = pools().map(|pool| (called(pool.role), gpus_of(pool, envelope))).collect();
+        let limits: BTreeMap<Role, Limits> = pools().map(|pool| (called(pool.role), pool.limits)).collect();
         let (ttft, itl) = (Seconds(policy.slo.ttft.get()), Seconds(policy.slo.itl.get()));
         let mean = load_of(&trace.requests, trace.length);
         let minutes = minutes(&trace.requests);
@@ -72,7 +79,9 @@ impl<'a> World<'a> {
         let first = minutes.first().map_or(mean, |requests| load_of(requests, MINUTE.min(trace.length)));
         let counts = |rate| {
             let within = |(role, count)| (role, limits.get(&role).map_or(count, |limits: &Limits| limits.clamp(count)));
-            need(envelope, &gpus, itl, Load { rate, ..mean }).into_iter().map(within).collect::<BTreeMap<Role, Replicas>>()
+            let load = Load { rate, ..mean };
+            let counts = if settings.aggregated { need_of_both(envelope, &apart, itl, load) } else { need(envelope, &apart, itl, load) };
+            counts.into_iter().map(within).collect::<BTreeMap<Role, Replicas>>()
         };
         let start = counts(first.rate);
         let most = counts(RequestsPerSecond(2.0 * peak.get()));
@@ -82,9 +91,14 @@ impl<'a> World<'a> {
             let replica = ReplicaSettings { costs: fit.costs(role), kv_tokens, max_requests, max_batched_tokens: chunk };
             PoolSettings { replicas: start.get(&role).copied().unwrap_or(Replicas(1)), replica }
         };
-        let fleet = FleetSettings {
+        let layout = if settings.aggregated {
+            Layout::Aggregated(pool(Role::Aggregated, MAX_REQUESTS))
+        } else {
             // One prompt at a time, as profiles measure them.
-            layout: Layout::Disaggregated { prefill: pool(Role::Prefill, 1), decode: pool(Role::Decode, MAX_REQUESTS) },
+            Layout::Disaggregated { prefill: pool(Role::Prefill, 1), decode: pool(Role::Decode, MAX_REQUESTS) }
+        };
+        let fleet = FleetSettings {
+            layout,
             routing: settings.routing,
             startup: settings.startup,
             hand_over: settings.hand_over,
