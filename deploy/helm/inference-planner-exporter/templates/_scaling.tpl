@@ -1,0 +1,102 @@
+{{/* A legal object name for a pool; pools may have capitals and underscores. */}}
+{{- define "planner.objectName" -}}
+{{- . | lower | replace "_" "-" -}}
+{{- end -}}
+
+{{/* What is scaled. Takes (list root pool). */}}
+{{- define "planner.scaleTargetRef" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+{{- $target := mergeOverwrite (deepCopy $root.Values.autoscaling.scaleTargetRef) (default (dict) $pool.own.scaleTargetRef) -}}
+apiVersion: {{ $target.apiVersion }}
+kind: {{ $target.kind }}
+name: {{ default (include "planner.objectName" $pool.pool) $target.name }}
+{{- end -}}
+
+{{/* {"min": .., "max": ..} of the object. Takes (list root pool). */}}
+{{- define "planner.limits" -}}
+{{- $pool := index . 1 -}}
+{{- $min := hasKey $pool.own "minReplicaCount" | ternary $pool.own.minReplicaCount $pool.min | int -}}
+{{- $max := int (default $pool.max $pool.own.maxReplicaCount) -}}
+{{- if gt $min (int $pool.min) -}}
+{{- fail (printf "autoscaling.pools.%s.minReplicaCount: %d is above the pool's min_replicas of %d, which could not be reached" $pool.pool $min (int $pool.min)) -}}
+{{- end -}}
+{{- if lt $max (int $pool.max) -}}
+{{- fail (printf "autoscaling.pools.%s.maxReplicaCount: %d is below the pool's max_replicas of %d, which could not be reached" $pool.pool $max (int $pool.max)) -}}
+{{- end -}}
+{{- dict "min" $min "max" $max | toJson -}}
+{{- end -}}
+
+{{/* Whether an HPA may say its tolerance. */}}
+{{- define "planner.tolerance" -}}
+{{- $wish := .Values.autoscaling.tolerance -}}
+{{- if or (eq $wish "always") (and (eq $wish "auto") (semverCompare ">=1.33.0-0" (include "planner.kubeVersion" .))) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The behavior of an HPA. Takes (list root max tolerant). */}}
+{{- define "planner.behavior" -}}
+{{- $root := index . 0 -}}{{- $max := index . 1 -}}{{- $tolerant := index . 2 -}}
+{{- range $direction := list "scaleUp" "scaleDown" }}
+{{- $settings := index $root.Values.autoscaling $direction }}
+{{ $direction }}:
+  {{- if $tolerant }}
+  tolerance: 0
+  {{- end }}
+  stabilizationWindowSeconds: {{ int $settings.stabilizationWindowSeconds }}
+  policies:
+    {{- if $settings.policies }}
+    {{- toYaml $settings.policies | nindent 4 }}
+    {{- else }}
+    - { type: Pods, value: {{ $max }}, periodSeconds: 15 }
+    {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Takes (list root pool). */}}
+{{- define "planner.prometheusTrigger" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+- type: prometheus
+  name: recommended
+  metricType: AverageValue
+  metadata:
+    serverAddress: {{ $root.Values.autoscaling.prometheus }}
+    query: max by (target_namespace, pool) (inference_planner_recommended_replicas{target_namespace={{ $pool.namespace | quote }},pool={{ $pool.pool | quote }}})
+    threshold: "1"
+    activationThreshold: "0"
+    # KEDA's default takes a missing series for 0.
+    ignoreNullValues: "false"
+    {{- with $root.Values.autoscaling.authModes }}
+    authModes: {{ . }}
+    {{- end }}
+  {{- with $root.Values.autoscaling.authentication }}
+  authenticationRef:
+    name: {{ . }}
+  {{- end }}
+{{- end -}}
+
+{{/* Takes (list root pool). */}}
+{{- define "planner.metricsApiTrigger" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+{{- if gt (int $root.Values.replicas) 1 -}}
+{{- fail (printf "autoscaling.type %s: the Service would answer from either of %d replicas; use keda-prometheus with more than one" $root.Values.autoscaling.type (int $root.Values.replicas)) -}}
+{{- end -}}
+- type: metrics-api
+  name: direct
+  metricType: AverageValue
+  metadata:
+    url: http://{{ include "planner.fullname" $root }}.{{ $root.Release.Namespace }}.svc:{{ int $root.Values.service.port }}/metrics/pool/{{ $pool.pool }}
+    format: prometheus
+    valueLocation: inference_planner_recommended_replicas
+    targetValue: "1"
+    activationTargetValue: "0"
+{{- end -}}
+
+{{/* The pods that are there: what a pool keeps while both ways are blind. Takes (list root pool). */}}
+{{- define "planner.presentTrigger" -}}
+{{- $pool := index . 1 -}}
+{{- $path := printf "autoscaling.pools.%s.podSelector" $pool.pool -}}
+- type: kubernetes-workload
+  name: present
+  metadata:
+    podSelector: {{ required (printf "%s: autoscaling.type keda-both counts the pool's pods while both ways are blind; give their labels, such as \"app=decode\"" $path) $pool.own.podSelector | quote }}
+    value: "1"
+{{- end -}}
