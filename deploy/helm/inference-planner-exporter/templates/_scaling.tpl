@@ -23,6 +23,9 @@ name: {{ default (include "planner.objectName" $pool.pool) $target.name }}
 {{- if lt $max (int $pool.max) -}}
 {{- fail (printf "autoscaling.pools.%s.maxReplicaCount: %d is below the pool's max_replicas of %d, which could not be reached" $pool.pool $max (int $pool.max)) -}}
 {{- end -}}
+{{- if and (eq $min 0) (not $pool.own.demandQuery) -}}
+{{- fail (printf "autoscaling.pools.%s.minReplicaCount: recommendations are at least 1, so 0 needs a demandQuery that says when nothing is asked for" $pool.pool) -}}
+{{- end -}}
 {{- dict "min" $min "max" $max | toJson -}}
 {{- end -}}
 
@@ -90,13 +93,44 @@ name: {{ default (include "planner.objectName" $pool.pool) $target.name }}
     activationTargetValue: "0"
 {{- end -}}
 
-{{/* The pods that are there: what a pool keeps while both ways are blind. Takes (list root pool). */}}
+{{/* The pods that are there: what a pool keeps while it is blind. Takes (list root pool). */}}
 {{- define "planner.presentTrigger" -}}
 {{- $pool := index . 1 -}}
-{{- $path := printf "autoscaling.pools.%s.podSelector" $pool.pool -}}
 - type: kubernetes-workload
   name: present
   metadata:
-    podSelector: {{ required (printf "%s: autoscaling.type keda-both counts the pool's pods while both ways are blind; give their labels, such as \"app=decode\"" $path) $pool.own.podSelector | quote }}
+    podSelector: {{ required (printf "autoscaling.pools.%s.podSelector: the pool's pods are counted while it is blind; give their labels, such as \"app=decode\"" $pool.pool) $pool.own.podSelector | quote }}
     value: "1"
+{{- end -}}
+
+{{/* Whether there is anything to do for this pool. Takes (list root pool). */}}
+{{- define "planner.demandTrigger" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+- type: prometheus
+  name: demand
+  metricType: AverageValue
+  metadata:
+    serverAddress: {{ $root.Values.autoscaling.prometheus }}
+    query: {{ $pool.own.demandQuery | quote }}
+    threshold: "1"
+    ignoreNullValues: "false"
+    {{- with $root.Values.autoscaling.authModes }}
+    authModes: {{ . }}
+    {{- end }}
+  {{- with $root.Values.autoscaling.authentication }}
+  authenticationRef:
+    name: {{ . }}
+  {{- end }}
+{{- end -}}
+
+{{/* How several triggers become one count; empty where one trigger says it. Takes (list root pool). */}}
+{{- define "planner.formula" -}}
+{{- $root := index . 0 -}}{{- $pool := index . 1 -}}
+{{- $count := dict "keda-prometheus" "recommended" "keda-metrics-api" "direct" "keda-both" "recommended ?? direct" -}}
+{{- $known := printf "%s ?? present" (get $count $root.Values.autoscaling.type) -}}
+{{- if $pool.own.demandQuery -}}
+(demand ?? 1.0) > 0.0 ? max({{ $known }}, 1.0) : 0.0
+{{- else if eq $root.Values.autoscaling.type "keda-both" -}}
+{{ $known }}
+{{- end -}}
 {{- end -}}
