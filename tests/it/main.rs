@@ -4,6 +4,8 @@ mod access;
 mod backtest_cli;
 #[cfg(feature = "real-programs")]
 mod browser;
+#[cfg(feature = "real-programs")]
+mod chart;
 mod config;
 mod config_files;
 mod config_wva;
@@ -17,6 +19,7 @@ mod engines;
 mod export;
 mod exposition;
 mod fake;
+mod followers;
 mod learning;
 #[allow(dead_code)]
 mod nameserver;

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::fake::{Behaviour, FakeServer};
+use crate::followers;
 use crate::promql::{self, Expr, Node};
 use crate::shipped::{self, Shipped};
 
@@ -317,7 +318,7 @@ async fn every_shipped_expression_works_on_a_real_prometheus() {
     world.until("both pools are planned", World::planned).await;
     the_page_is_clean(&world).await;
     for all in [true, false] {
-        for Shipped { place, expr, prints } in [shipped::dashboard_expressions(), shipped::keda_expressions()].concat() {
+        for Shipped { place, expr, prints } in [shipped::dashboard_expressions(), followers::expressions()].concat() {
             let series = world.query(&substituted(&expr, all)).await.unwrap_or_else(|error| panic!("{place}: {error}"));
             let quiet = EMPTY_WHEN_QUIET.iter().any(|name| place.ends_with(&format!(", {name}")));
             assert!(quiet || !series.is_empty(), "{place}: no data for {}", substituted(&expr, all));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use inference_planner_exporter::export::catalog;
@@ -10,14 +9,12 @@ use inference_planner_exporter::planner::plan::Reason;
 use inference_planner_exporter::units::Role;
 use serde_json::Value;
 
-use crate::promql;
+use crate::{followers, promql};
 
 /// The rules that we ship.
 pub const RULES: &str = "alerts/inference-planner.rules.yaml";
 /// The dashboard that we ship.
 pub const DASHBOARD: &str = "dashboards/overview.json";
-/// An HPA asks for its metrics this often, and KEDA counts a failure each time.
-const HPA_PERIOD: Duration = Duration::from_secs(15);
 
 /// An expression and where it stands.
 #[derive(Clone, Debug)]
@@ -41,7 +38,7 @@ pub fn text(name: &str) -> String {
 }
 
 /// All files below a folder, by name.
-fn files(folder: &str) -> Vec<String> {
+pub fn files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path(folder)).unwrap() {
         let name = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
@@ -52,15 +49,18 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
-fn documents(name: &str) -> Vec<Value> {
+/// The documents of a YAML file.
+pub fn documents(name: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn array(value: &Value) -> &[Value] {
+/// The members of a list; none where there is no list.
+pub fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn string(value: &Value) -> &str {
+/// A text.
+pub fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("expected a text, found {value}"))
 }
 
@@ -135,29 +135,9 @@ pub fn dashboard_expressions() -> Vec<Shipped> {
     found
 }
 
-/// The ScaledObjects of a file.
-fn scaled_objects() -> Vec<(String, Value)> {
-    let named = |name: String| documents(&name).into_iter().map(move |document| (name.clone(), document)).collect::<Vec<_>>();
-    files("deploy")
-        .into_iter()
-        .filter(|name| name.ends_with(".yaml"))
-        .flat_map(named)
-        .filter(|(_, object)| object["kind"] == "ScaledObject")
-        .collect()
-}
-
-/// The queries of KEDA objects.
-pub fn keda_expressions() -> Vec<Shipped> {
-    let query = |(name, object): &(String, Value)| {
-        let query = object["spec"]["triggers"][0]["metadata"]["query"].as_str()?;
-        Some(Shipped { place: format!("{name}, {}", object["metadata"]["name"]), expr: query.to_owned(), prints: Vec::new() })
-    };
-    scaled_objects().iter().filter_map(query).collect()
-}
-
 /// All expressions that we ship.
 pub fn expressions() -> Vec<Shipped> {
-    let all = [alert_expressions(), dashboard_expressions(), keda_expressions()].concat();
+    let all = [alert_expressions(), dashboard_expressions(), followers::expressions()].concat();
     assert!(all.len() > 50, "only {} expressions were found", all.len());
     all
 }
@@ -177,7 +157,8 @@ fn object(name: &str, kind: &str) -> Value {
     documents(&format!("deploy/kubernetes/{name}")).into_iter().find(|document| document["kind"] == kind).unwrap()
 }
 
-fn example() -> Loaded {
+/// The configuration that the shipped objects follow.
+pub fn example() -> Loaded {
     load("deploy/example/config.yaml", &text("deploy/example/config.yaml"), &text("deploy/example/profile.json"))
 }
 
@@ -373,65 +354,6 @@ fn the_example_and_the_config_map_plan_the_same_pools() {
     let profile = string(&object("configmap.yaml", "ConfigMap")["data"]["profile.json"]).to_owned();
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     assert_eq!(parsed(&profile), parsed(&text("deploy/example/profile.json")));
-}
-
-#[test]
-fn scaled_objects_never_shrink_a_blind_pool() {
-    let objects = scaled_objects();
-    let config = example().config;
-    let model = &config.models[0];
-    let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
-    for (file, object) in &objects {
-        let (spec, pool) = (&object["spec"], string(&object["metadata"]["name"]));
-        let place = format!("{file}, {pool}");
-        let policy =
-            model.policy.pools.iter().find(|policy| policy.pool.as_str() == pool).unwrap_or_else(|| panic!("{place}: no such pool"));
-        let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{place}: expected a count, found {value}"));
-        let (min, max) = (u64::from(policy.limits.min().0), u64::from(policy.limits.max().0));
-        assert!(number(&spec["minReplicaCount"]) <= min && number(&spec["maxReplicaCount"]) >= max, "{place}: limits");
-        let fallback = &spec["fallback"];
-        assert_eq!(fallback["behavior"], "currentReplicasIfHigher", "{place}");
-        assert!(number(&fallback["replicas"]) >= min.max(1), "{place}: fallback replicas");
-        let patience = HPA_PERIOD * u32::try_from(number(&fallback["failureThreshold"])).unwrap();
-        assert!(patience >= model.policy.hold_for, "{place}: the fallback comes after {patience:?}, before a held value is dropped");
-        let behavior = &spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"];
-        for direction in ["scaleUp", "scaleDown"] {
-            assert_eq!(behavior[direction]["tolerance"], 0, "{place}: {direction}");
-        }
-        assert!(number(&behavior["scaleDown"]["stabilizationWindowSeconds"]) >= 300, "{place}");
-        assert!(!array(&behavior["scaleDown"]["policies"]).is_empty(), "{place}: steps down have no limit");
-        let [trigger] = array(&spec["triggers"]) else { panic!("{place}: expected one trigger") };
-        assert_eq!(trigger["metricType"], "AverageValue", "{place}");
-        let metadata = &trigger["metadata"];
-        match string(&trigger["type"]) {
-            "prometheus" => {
-                assert_eq!((&metadata["threshold"], &metadata["ignoreNullValues"]), (&Value::from("1"), &Value::from("false")), "{place}");
-                asks_for_one_series(string(&metadata["query"]), &model.target_namespace, pool);
-            }
-            "metrics-api" => {
-                let listen = object_port();
-                let url = format!("http://inference-planner-exporter.llm.svc:{listen}/metrics/pool/{pool}");
-                assert_eq!((string(&metadata["url"]), string(&metadata["format"])), (url.as_str(), "prometheus"), "{place}");
-                assert_eq!(string(&metadata["valueLocation"]), catalog::RECOMMENDED_REPLICAS.name(), "{place}");
-                assert_eq!(metadata["targetValue"], "1", "{place}");
-            }
-            other => panic!("{place}: trigger {other}"),
-        }
-        assert!(seen.insert((file.clone(), pool.to_owned())), "{place} occurs twice");
-    }
-    // Each file scales every pool, in either of the two ways.
-    assert_eq!(seen.len(), 2 * model.policy.pools.len());
-}
-
-fn asks_for_one_series(query: &str, namespace: &str, pool: &str) {
-    let expr = promql::parse(query).unwrap();
-    let promql::Node::Aggregate { operator, grouping, arguments } = &expr.node else { panic!("{query}") };
-    assert_eq!((operator.as_str(), grouping), ("max", &Some((true, vec!["target_namespace".to_owned(), "pool".to_owned()]))), "{query}");
-    let [promql::Expr { node: promql::Node::Selector { name, matchers }, .. }] = arguments.as_slice() else { panic!("{query}") };
-    assert_eq!(*name, catalog::RECOMMENDED_REPLICAS.name());
-    let pinned: BTreeMap<_, _> =
-        matchers.iter().map(|matcher| (matcher.label.as_str(), (matcher.operator.as_str(), matcher.value.as_str()))).collect();
-    assert_eq!(pinned, BTreeMap::from([("target_namespace", ("=", namespace)), ("pool", ("=", pool))]), "{query}");
 }
 
 /// The port of the Service.

@@ -28,7 +28,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The pods behind the Service. */}}
 {{- define "planner.podSelector" -}}
 {{- if eq .Values.workload "sidecar" -}}
-{{- toYaml (required "workload sidecar: sidecar.podLabels must name the labels of the router's pods" .Values.sidecar.podLabels) -}}
+{{- if not .Values.sidecar.podLabels -}}
+{{- fail "sidecar.podLabels: workload sidecar needs the labels of the router's pods" -}}
+{{- end -}}
+{{- toYaml .Values.sidecar.podLabels -}}
 {{- else -}}
 {{- include "planner.selectorLabels" . -}}
 {{- end -}}

@@ -1,0 +1,450 @@
+//! Does the Helm chart make what it promises? Rendered and linted by the real Helm, in every shape, held against schemas, against our own
+//! `check` and against the files that kustomize puts together. Needs `tests/run`, which installs Helm for Python and asks for kubectl.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
+use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
+use serde_json::{Value, json};
+
+use crate::shipped::{array, documents, files, path, string, text};
+use crate::{followers, promql};
+
+/// The newest version that we name, where each HPA may have a tolerance.
+const NEW: &str = "1.35";
+/// The last one without.
+const OLD: &str = "1.32";
+/// Where the exporter reads its configuration.
+const MOUNT: &str = "/etc/inference-planner";
+/// Labels that a chart's objects have and plain files do not.
+const OF_RELEASE: [&str; 4] = ["helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"];
+
+/// What the chart makes of some values.
+struct Made {
+    name: &'static str,
+    values: Value,
+    kubernetes: &'static str,
+    answer: Value,
+}
+
+impl Made {
+    fn objects(&self, kind: &str) -> Vec<&Value> {
+        array(&self.answer["objects"]).iter().filter(|object| object["kind"] == kind).collect()
+    }
+
+    fn object(&self, kind: &str) -> &Value {
+        let [object] =
+            self.objects(kind).try_into().unwrap_or_else(|found: Vec<_>| panic!("{}: {} of kind {kind}", self.name, found.len()));
+        object
+    }
+
+    fn notes(&self) -> &str {
+        string(&self.answer["notes"])
+    }
+
+    /// The ConfigMap with the configuration.
+    fn data(&self) -> &Value {
+        let with_config = |object: &&Value| object["data"].get("config.yaml").is_some();
+        &self.objects("ConfigMap").into_iter().find(with_config).unwrap()["data"]
+    }
+
+    /// The configuration in the ConfigMap, as the exporter reads it.
+    fn loaded(&self) -> Loaded {
+        let text = string(&self.data()["config.yaml"]).to_owned();
+        let draft =
+            config::read(Inputs { file: Some(SourceText { path: format!("{MOUNT}/config.yaml").into(), text }), ..Inputs::default() });
+        let beside = |file: &PathBuf| Some(string(self.data().get(file.file_name()?.to_str()?)?).to_owned());
+        let given = draft.files().iter().filter_map(|file| Some((file.clone(), Ok(beside(file)?)))).collect();
+        draft.finish(&given).unwrap_or_else(|problems| panic!("{}: {problems:#?}", self.name))
+    }
+
+    fn exporter(&self) -> String {
+        let service = &self.object("Service")["metadata"];
+        format!("http://{}.{}.svc:10877", string(&service["name"]), string(&service["namespace"]))
+    }
+}
+
+/// The answers of tests/charts/tool.py.
+fn ask(requests: &[Value]) -> Vec<Value> {
+    let python = path("target/charts/bin/python");
+    assert!(python.is_file(), "{} is missing: tests/run installs what these tests need", python.display());
+    let mut tool = Command::new(python)
+        .arg(path("tests/charts/tool.py"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    tool.stdin.take().unwrap().write_all(json!(requests).to_string().as_bytes()).unwrap();
+    let output = tool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Values of a file in `tests/charts/values`.
+fn values(name: &str) -> Value {
+    documents(&format!("tests/charts/values/{name}.yaml")).remove(0)
+}
+
+/// The same values with some of them replaced.
+fn with(mut values: Value, changes: &[(&str, Value)]) -> Value {
+    for (key, value) in changes {
+        let mut place = &mut values;
+        for part in key.split('/') {
+            place = &mut place[part];
+        }
+        *place = value.clone();
+    }
+    values
+}
+
+/// The chart in every shape.
+static MADE: LazyLock<Vec<Made>> = LazyLock::new(|| {
+    let full = || values("full");
+    let podless = || with(full(), &[("autoscaling/pools", json!({}))]);
+    let cases = [
+        ("defaults", json!({}), NEW),
+        ("full", full(), NEW),
+        ("keda-prometheus", with(podless(), &[("autoscaling/type", json!("keda-prometheus"))]), NEW),
+        ("keda-metrics-api", with(podless(), &[("autoscaling/type", json!("keda-metrics-api"))]), NEW),
+        ("zero", values("zero"), NEW),
+        ("hpa", with(podless(), &[("autoscaling/type", json!("hpa")), ("kubeVersion", json!("1.35.0"))]), NEW),
+        ("hpa-old", with(podless(), &[("autoscaling/type", json!("hpa")), ("kubeVersion", json!("1.32.4"))]), OLD),
+        ("shadow", with(podless(), &[("autoscaling/type", json!("keda-prometheus")), ("config", values("shadow")["config"].clone())]), NEW),
+        ("two", json!({ "replicas": 2 }), NEW),
+        ("stateless", json!({ "state": { "kind": "none" } }), OLD),
+        ("sidecar", values("sidecar"), NEW),
+        ("discovery", values("discovery"), NEW),
+        ("plain-files", like_the_plain_files(), NEW),
+    ];
+    let requests: Vec<Value> = cases.iter().map(|(_, values, kubernetes)| json!({ "render": values, "kubernetes": kubernetes })).collect();
+    let made = |((name, values, kubernetes), answer)| Made { name, values, kubernetes, answer };
+    cases.into_iter().zip(ask(&requests)).map(made).collect()
+});
+
+fn made(name: &str) -> &'static Made {
+    MADE.iter().find(|made| made.name == name).unwrap()
+}
+
+/// Values that say what deploy/kubernetes and its neighbours say.
+fn like_the_plain_files() -> Value {
+    let map = documents("deploy/kubernetes/configmap.yaml").remove(0);
+    let config: Value = serde_saphyr::from_str(string(&map["data"]["config.yaml"])).unwrap();
+    json!({
+        "fullnameOverride": "inference-planner-exporter",
+        "config": config,
+        "files": { "profile.json": map["data"]["profile.json"] },
+        "state": { "kind": "persistentVolumeClaim" },
+        "serviceMonitor": { "enabled": true },
+        "prometheusRule": { "enabled": true },
+        "dashboards": { "enabled": true },
+        "networkPolicy": { "enabled": true },
+        "autoscaling": { "type": "keda-prometheus" },
+    })
+}
+
+#[test]
+fn every_shape_renders_and_is_clean_and_fits_the_schemas() {
+    for made in MADE.iter() {
+        let Made { name, answer, values, kubernetes } = made;
+        assert_eq!(answer.get("refused"), None, "{name}: {values}");
+        assert_eq!(answer["lint"], json!([]), "{name}");
+        assert_eq!(answer["problems"], json!([]), "{name}, Kubernetes {kubernetes}");
+        assert!(made.objects("ClusterRole").is_empty() && made.objects("ClusterRoleBinding").is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn configurations_pass_our_own_check() {
+    for made in MADE.iter() {
+        let loaded = made.loaded();
+        assert_eq!(loaded.config.server.listen.port(), 10877, "{}", made.name);
+        let limited = "has no limit on steps down";
+        let unexpected = loaded.warnings.iter().map(ToString::to_string).find(|warning| !warning.contains(limited));
+        assert_eq!(unexpected, None, "{}", made.name);
+        assert!(loaded.config.files.iter().all(|file| file.starts_with(MOUNT)), "{}", made.name);
+        assert_eq!(loaded.config.state_file.is_none(), made.name == "stateless", "{}", made.name);
+    }
+}
+
+/// An unprivileged process that can write its state and nothing else.
+fn is_confined(name: &str, pod: &Value, container: &Value) {
+    let own = &container["securityContext"];
+    let either = |key: &str| own.get(key).unwrap_or(&pod["securityContext"][key]).clone();
+    assert_eq!(either("runAsNonRoot"), true, "{name}");
+    assert!(either("runAsUser").as_u64().is_some_and(|user| user > 0), "{name}");
+    assert_eq!(either("seccompProfile"), json!({ "type": "RuntimeDefault" }), "{name}");
+    assert_eq!((&own["allowPrivilegeEscalation"], &own["readOnlyRootFilesystem"]), (&json!(false), &json!(true)), "{name}");
+    assert_eq!(own["capabilities"], json!({ "drop": ["ALL"] }), "{name}");
+    assert_eq!(container["livenessProbe"]["httpGet"], json!({ "path": "/-/healthy", "port": "http-metrics" }), "{name}");
+    assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/-/ready", "port": "http-metrics" }), "{name}");
+    assert!(container["resources"]["requests"]["memory"].is_string() && container["resources"]["limits"]["cpu"].is_null(), "{name}");
+    let config = array(&container["volumeMounts"]).iter().find(|mount| mount["mountPath"] == MOUNT).unwrap();
+    assert_eq!(config.get("subPath"), None, "{name}: a subPath never sees a new ConfigMap");
+}
+
+#[test]
+fn the_pod_is_confined_probed_and_reloads_without_a_restart() {
+    for made in MADE.iter().filter(|made| made.name != "sidecar") {
+        let template = &made.object("Deployment")["spec"]["template"];
+        is_confined(made.name, &template["spec"], &template["spec"]["containers"][0]);
+        let annotations = template["metadata"]["annotations"].to_string();
+        assert!(!annotations.contains("checksum"), "{}: a changed configuration would restart the pod", made.name);
+    }
+    let router = json!({ "securityContext": {} });
+    is_confined("patch", &router, &documents("deploy/sidecar/patch.yaml")[0]["spec"]["template"]["spec"]["containers"][0]);
+    let changed = with(values("full"), &[("config/scrape", json!({ "interval": "10s" }))]);
+    let again = &ask(&[json!({ "render": changed, "kubernetes": NEW })])[0];
+    let deployment = array(&again["objects"]).iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(deployment, made("full").object("Deployment"));
+}
+
+#[test]
+fn options_reach_the_pod() {
+    let full = made("full");
+    let pod = &full.object("Deployment")["spec"]["template"]["spec"];
+    for key in ["priorityClassName", "affinity", "nodeSelector", "tolerations", "topologySpreadConstraints", "imagePullSecrets"] {
+        assert_eq!(pod[key], full.values[key], "{key}");
+    }
+    let container = &pod["containers"][0];
+    assert!(string(&container["image"]).contains("@sha256:"));
+    assert_eq!(container["args"], json!(["run", "--config", format!("{MOUNT}/config.yaml"), "--log-format", "json"]));
+    assert!(array(&pod["volumes"]).contains(&full.values["extraVolumes"][0]));
+}
+
+#[test]
+fn a_volume_of_its_own_means_recreate_and_two_replicas_a_disruption_budget() {
+    let strategy = |name: &str| made(name).object("Deployment")["spec"]["strategy"]["type"].clone();
+    assert_eq!((strategy("full"), strategy("defaults")), (json!("Recreate"), json!("RollingUpdate")));
+    assert_eq!(made("two").object("PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
+    assert!(made("full").objects("PodDisruptionBudget").is_empty(), "it would block every drain");
+    let volumes = |name: &str| array(&made(name).object("Deployment")["spec"]["template"]["spec"]["volumes"]).to_vec();
+    assert!(volumes("defaults").contains(&json!({ "name": "state", "emptyDir": {} })));
+    assert_eq!(volumes("stateless").len(), 1);
+}
+
+#[test]
+fn rights_are_given_only_for_discovery_and_only_where_it_looks() {
+    for made in MADE.iter().filter(|made| made.name != "discovery" && made.name != "sidecar") {
+        assert!(made.objects("Role").is_empty() && made.objects("ServiceAccount").is_empty(), "{}", made.name);
+        assert_eq!(made.object("Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"], false, "{}", made.name);
+    }
+    let discovery = made("discovery");
+    let rights = |role: &&Value| (string(&role["metadata"]["namespace"]).to_owned(), role["rules"].clone());
+    let list = |group: &str, resource: &str| json!([{ "apiGroups": [group], "resources": [resource], "verbs": ["list"] }]);
+    let expected = BTreeMap::from([("llm".to_owned(), list("discovery.k8s.io", "endpointslices")), ("other".to_owned(), list("", "pods"))]);
+    assert_eq!(discovery.objects("Role").iter().map(rights).collect::<BTreeMap<_, _>>(), expected);
+    for binding in discovery.objects("RoleBinding") {
+        assert_eq!(binding["subjects"][0]["name"], discovery.object("ServiceAccount")["metadata"]["name"]);
+    }
+    let pod = &discovery.object("Deployment")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], discovery.object("ServiceAccount")["metadata"]["name"]);
+    assert_eq!(pod["automountServiceAccountToken"], true);
+}
+
+#[test]
+fn monitors_find_the_pod_and_depend_on_no_label_of_ours() {
+    let (full, sidecar) = (made("full"), made("sidecar"));
+    let endpoints =
+        [&full.object("ServiceMonitor")["spec"]["endpoints"][0], &sidecar.object("PodMonitor")["spec"]["podMetricsEndpoints"][0]];
+    for endpoint in endpoints {
+        assert_eq!((endpoint["port"].as_str(), endpoint.get("honorLabels")), (Some("http-metrics"), None));
+        assert_eq!(endpoint["relabelings"][0], json!({ "targetLabel": "job", "replacement": "inference-planner-exporter" }));
+    }
+    let labels = &full.object("Service")["metadata"]["labels"];
+    for (key, value) in full.object("ServiceMonitor")["spec"]["selector"]["matchLabels"].as_object().unwrap() {
+        assert_eq!(&labels[key], value);
+    }
+    let router = &sidecar.values["sidecar"]["podLabels"];
+    assert_eq!(&sidecar.object("PodMonitor")["spec"]["selector"]["matchLabels"], router);
+    assert_eq!(&sidecar.object("Service")["spec"]["selector"], router);
+    assert!(sidecar.objects("Deployment").is_empty() && sidecar.notes().contains("image: \"inference-planner-exporter:"));
+    assert_eq!(full.object("ServiceMonitor")["metadata"]["labels"]["release"], "kube-prometheus-stack");
+}
+
+#[test]
+fn the_network_policy_admits_prometheus_and_keda() {
+    let ingress = &made("full").object("NetworkPolicy")["spec"]["ingress"][0];
+    let admitted: Vec<&Value> =
+        array(&ingress["from"]).iter().map(|peer| &peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]).collect();
+    assert_eq!(admitted, ["monitoring", "keda"]);
+    assert_eq!(ingress["ports"], json!([{ "port": "http-metrics", "protocol": "TCP" }]));
+}
+
+#[test]
+fn every_pool_is_followed_rightly() {
+    for made in MADE.iter() {
+        let loaded = made.loaded();
+        for object in made.objects("ScaledObject") {
+            let place = format!("{}, {}", made.name, string(&object["metadata"]["name"]));
+            followers::scales_rightly(&place, object, &loaded, &made.exporter());
+        }
+        for object in made.objects("HorizontalPodAutoscaler") {
+            followers::proposes_rightly(made.name, object, &loaded, made.kubernetes == NEW);
+        }
+    }
+    let number = |name: &str, kind: &str| made(name).objects(kind).len();
+    let scaled = ["full", "keda-prometheus", "keda-metrics-api", "zero", "plain-files"].map(|name| number(name, "ScaledObject"));
+    assert_eq!(scaled, [2; 5]);
+    assert_eq!(["hpa", "hpa-old"].map(|name| number(name, "HorizontalPodAutoscaler")), [2; 2]);
+    assert_eq!(["defaults", "shadow"].map(|name| number(name, "ScaledObject")), [0; 2], "shadow is not acted on");
+    assert!(made("hpa-old").notes().contains("has no tolerance of an HPA's own"));
+    let target = &made("full").objects("ScaledObject")[1]["spec"]["scaleTargetRef"];
+    assert_eq!(target["kind"], "LeaderWorkerSet");
+}
+
+#[test]
+fn alerts_are_the_shipped_ones_and_one_for_each_pool() {
+    let rule = made("full").object("PrometheusRule");
+    let shipped = documents("alerts/inference-planner.rules.yaml").remove(0);
+    let (own, general) = array(&rule["spec"]["groups"]).split_last().unwrap();
+    assert_eq!(general, array(&shipped["groups"]));
+    let pools: Vec<&Value> = array(&own["rules"]).iter().map(|rule| &rule["labels"]["pool"]).collect();
+    assert_eq!(pools, ["qwen3-8b-prefill", "qwen3-8b-decode"]);
+    for rule in array(&own["rules"]) {
+        assert_eq!(promql::problems(string(&rule["expr"])), Vec::<String>::new());
+    }
+    let plain = documents("deploy/prometheus-operator/prometheusrule.yaml").remove(0);
+    assert_eq!(plain["spec"]["groups"], shipped["groups"], "generated from the rules: write it anew");
+}
+
+#[test]
+fn dashboards_are_the_shipped_one_and_one_for_each_pool() {
+    let full = made("full");
+    let shown: Vec<Value> = full
+        .objects("ConfigMap")
+        .into_iter()
+        .filter(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1")
+        .map(|map| serde_json::from_str(string(map["data"].as_object().unwrap().values().next().unwrap())).unwrap())
+        .collect();
+    let shipped: Value = serde_json::from_str(&text("dashboards/overview.json")).unwrap();
+    assert_eq!((shown.len(), &shown[0]), (3, &shipped));
+    let uids: BTreeSet<&str> = shown.iter().map(|dashboard| string(&dashboard["uid"])).collect();
+    assert!(uids.len() == 3 && uids.iter().all(|uid| uid.len() <= 40), "{uids:?}");
+    for dashboard in &shown[1..] {
+        assert_eq!(dashboard["panels"], shipped["panels"]);
+        let variables = array(&dashboard["templating"]["list"]);
+        let fixed = variables.iter().filter(|variable| variable["type"] == "constant" && variable["query"] == variable["current"]["value"]);
+        assert_eq!(fixed.map(|variable| string(&variable["name"])).collect::<Vec<_>>(), ["target_namespace", "model", "pool"]);
+    }
+}
+
+#[test]
+fn wrong_values_are_refused_with_their_place() {
+    let cases = [
+        (json!({ "servcie": {} }), "additional properties 'servcie' not allowed"),
+        (json!({ "autoscaling": { "type": "keda" } }), "at '/autoscaling/type': value must be one of"),
+        (json!({ "autoscaling": { "fallback": { "replicas": 0 } } }), "at '/autoscaling/fallback/replicas': minimum: got 0, want 1"),
+        (json!({ "config": { "models": [] } }), "at '/config/models': minItems"),
+        (json!({ "config": { "models": [{ "pools": [{ "name": "a/b", "role": "decode", "max_replicas": 2 }] }] } }), "/pools/0/name'"),
+        (json!({ "replicas": "1" }), "at '/replicas': got string, want integer"),
+        (json!({ "image": { "digest": "latest" } }), "at '/image/digest'"),
+        (json!({ "state": { "kind": "hostPath" } }), "at '/state/kind'"),
+        (json!({ "replicas": 2, "state": { "kind": "persistentVolumeClaim" } }), "one pod at a time may have the volume"),
+        (json!({ "autoscaling": { "type": "hpa", "pools": { "decod": {} } } }), "config.models has no pool of that name"),
+        (with(values("full"), &[("autoscaling/pools/qwen3-8b-decode/podSelector", json!(""))]), "qwen3-8b-decode.podSelector"),
+        (with(values("zero"), &[("autoscaling/pools/qwen3-8b-decode/demandQuery", json!(""))]), "0 needs a demandQuery"),
+        (with(values("full"), &[("autoscaling/pools/qwen3-8b-decode/maxReplicaCount", json!(2))]), "below the pool's max_replicas"),
+        (with(values("full"), &[("replicas", json!(2)), ("state", json!({ "kind": "emptyDir" }))]), "use keda-prometheus"),
+        (json!({ "networkPolicy": { "enabled": true, "namespaces": [] } }), "an empty list of peers lets everybody in"),
+        (json!({ "serviceMonitor": { "enabled": true }, "podMonitor": { "enabled": true } }), "every sample would be there twice"),
+        (json!({ "workload": "sidecar" }), "sidecar.podLabels"),
+        (json!({ "service": { "port": 80 }, "config": { "server": { "listen": "0.0.0.0:10877" } } }), "another port than service.port"),
+    ];
+    let requests: Vec<Value> = cases.iter().map(|(values, _)| json!({ "render": values, "kubernetes": NEW })).collect();
+    for ((values, expected), answer) in cases.iter().zip(ask(&requests)) {
+        let refused = answer["refused"].as_str().unwrap_or_else(|| panic!("{values} was taken"));
+        assert!(refused.contains(expected), "{values}: expected {expected:?} in: {refused}");
+    }
+}
+
+/// Objects in plain files; patches are parts of objects, and values and configurations are none.
+fn plain_objects() -> Vec<Value> {
+    let folders = ["keda", "kubernetes", "kubernetes-discovery", "kubernetes-network", "prometheus-operator"];
+    let names = folders.iter().flat_map(|folder| files(&format!("deploy/{folder}")));
+    let names = names.filter(|name| !name.ends_with("kustomization.yaml"));
+    names.chain(["deploy/hpa/hpa.yaml".to_owned()]).flat_map(|name| documents(&name)).collect()
+}
+
+#[test]
+fn plain_files_fit_the_schemas_and_a_misspelt_key_does_not() {
+    let old = documents("deploy/hpa/hpa-before-1.33.yaml");
+    let mut misspelt = documents("deploy/keda/prometheus.yaml");
+    misspelt[0]["spec"]["triggers"][0]["metadata"]["metricType"] = json!("AverageValue");
+    misspelt[1]["spec"]["scaleTargetRef"]["nmae"] = json!("x");
+    let answers = ask(&[
+        json!({ "objects": plain_objects(), "kubernetes": NEW }),
+        json!({ "objects": old, "kubernetes": OLD }),
+        json!({ "objects": documents("deploy/hpa/hpa.yaml"), "kubernetes": OLD }),
+        json!({ "objects": misspelt, "kubernetes": NEW }),
+    ]);
+    assert_eq!((&answers[0]["problems"], &answers[1]["problems"]), (&json!([]), &json!([])));
+    assert!(answers[2]["problems"].to_string().contains("tolerance"), "1.32 knows no tolerance: {}", answers[2]);
+    assert_eq!(array(&answers[3]["problems"]).len(), 2, "{}", answers[3]);
+}
+
+/// Without what only a release has, and texts that are YAML or JSON by what they say.
+fn comparable(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .filter(|(key, _)| !OF_RELEASE.contains(&key.as_str()))
+            .map(|(key, value)| match value {
+                Value::String(text) if key.ends_with(".yaml") => (key.clone(), serde_saphyr::from_str(text).unwrap()),
+                Value::String(text) if key.ends_with(".json") => (key.clone(), serde_json::from_str(text).unwrap()),
+                _ => (key.clone(), comparable(value)),
+            })
+            .collect(),
+        Value::Array(members) => members.iter().map(comparable).collect(),
+        other => other.clone(),
+    }
+}
+
+fn by_name<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeMap<String, Value> {
+    let named = |object: &Value| (format!("{} {}", string(&object["kind"]), string(&object["metadata"]["name"])), comparable(object));
+    objects.into_iter().map(named).collect()
+}
+
+/// What kubectl makes of a folder.
+fn kustomized(folder: &std::path::Path) -> Vec<Value> {
+    let output = Command::new("kubectl").arg("kustomize").arg(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("kubectl: {error}; install it, 1.27 or newer, as tests/run says"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap()
+}
+
+#[test]
+fn kustomize_makes_what_the_chart_makes() {
+    let mut charted = by_name(array(&made("plain-files").answer["objects"]));
+    // A group that names the pools of the values; plain files have no values.
+    charted.get_mut("PrometheusRule inference-planner-exporter").unwrap()["spec"]["groups"].as_array_mut().unwrap().pop();
+    let plain = by_name(&kustomized(&path("deploy/kustomize")));
+    assert_eq!(charted.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
+    for (name, object) in &charted {
+        assert_eq!(object, &plain[name], "{name}");
+    }
+}
+
+#[test]
+fn components_of_kustomize_add_the_account_and_the_sidecar() {
+    let folder = tempfile::tempdir_in(path("target")).unwrap();
+    let router = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "infera-server" },
+        "spec": { "selector": { "matchLabels": { "app": "infera-server" } }, "template": { "metadata": { "labels": { "app": "infera-server" } },
+            "spec": { "containers": [{ "name": "router", "image": "router" }] } } } });
+    std::fs::write(folder.path().join("router.yaml"), router.to_string()).unwrap();
+    let up = "../../deploy";
+    let overlay = json!({ "resources": ["router.yaml", format!("{up}/kubernetes"), format!("{up}/hpa")],
+        "components": [format!("{up}/kubernetes-discovery"), format!("{up}/sidecar")] });
+    std::fs::write(folder.path().join("kustomization.yaml"), overlay.to_string()).unwrap();
+    let objects = kustomized(folder.path());
+    assert_eq!(ask(&[json!({ "objects": objects, "kubernetes": NEW })])[0]["problems"], json!([]));
+    let objects = by_name(&objects);
+    let pod = |name: &str| &objects[&format!("Deployment {name}")]["spec"]["template"]["spec"];
+    assert_eq!(pod("inference-planner-exporter")["serviceAccountName"], "inference-planner-exporter");
+    assert_eq!(pod("inference-planner-exporter")["automountServiceAccountToken"], true);
+    let names: BTreeSet<&str> = array(&pod("infera-server")["containers"]).iter().map(|container| string(&container["name"])).collect();
+    assert_eq!(names, BTreeSet::from(["exporter", "router"]));
+}
