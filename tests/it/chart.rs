@@ -361,6 +361,22 @@ fn wrong_values_are_refused_with_their_place() {
     }
 }
 
+#[test]
+fn the_values_in_the_readme_render_and_are_followed() {
+    let readme = text("README.md");
+    let block = readme.split_once("# planner.yaml\n").unwrap().1.split_once("```").unwrap().0;
+    let values: Value = serde_saphyr::from_str(block).unwrap();
+    let values = with(values, &[("files", json!({ "profile.json": text("deploy/example/profile.json") }))]);
+    let answer = ask(&[json!({ "render": values, "kubernetes": NEW })]).remove(0);
+    let made = Made { name: "README", values, kubernetes: NEW, answer };
+    assert_eq!((&made.answer["lint"], &made.answer["problems"]), (&json!([]), &json!([])), "{:?}", made.answer["refused"]);
+    let loaded = made.loaded();
+    for object in made.objects("ScaledObject") {
+        followers::scales_rightly(made.name, object, &loaded, &made.exporter());
+    }
+    assert_eq!(made.objects("ScaledObject").len(), 2);
+}
+
 /// Objects in plain files; patches are parts of objects, and values and configurations are none.
 fn plain_objects() -> Vec<Value> {
     let folders = ["keda", "kubernetes", "kubernetes-discovery", "kubernetes-network", "prometheus-operator"];
