@@ -1,16 +1,18 @@
-//! Does the Helm chart make what it promises? Rendered and linted by the real Helm, in every shape, held against schemas, against our own
-//! `check` and against the files that kustomize puts together. Needs `tests/run`, which installs Helm for Python and asks for kubectl.
+//! Does the Helm chart make what it promises? Rendered and linted by the real Helm, in every shape, held against schemas and against our
+//! own `check`. Needs `tests/run`, which installs Helm for Python and asks for kubectl.
+
+mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use serde_json::{Value, json};
 
-use crate::shipped::{array, documents, files, path, string, text};
+use crate::shipped::{array, documents, path, string, text};
 use crate::{followers, promql};
 
 /// The newest version that we name, where each HPA may have a tolerance.
@@ -19,8 +21,6 @@ const NEW: &str = "1.35";
 const OLD: &str = "1.32";
 /// Where the exporter reads its configuration.
 const MOUNT: &str = "/etc/inference-planner";
-/// Labels that a chart's objects have and plain files do not.
-const OF_RELEASE: [&str; 4] = ["helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"];
 
 /// What the chart makes of some values.
 struct Made {
@@ -118,7 +118,7 @@ static MADE: LazyLock<Vec<Made>> = LazyLock::new(|| {
         ("stateless", json!({ "state": { "kind": "none" } }), OLD),
         ("sidecar", values("sidecar"), NEW),
         ("discovery", values("discovery"), NEW),
-        ("plain-files", like_the_plain_files(), NEW),
+        ("plain-files", plain::like_the_plain_files(), NEW),
     ];
     let requests: Vec<Value> = cases.iter().map(|(_, values, kubernetes)| json!({ "render": values, "kubernetes": kubernetes })).collect();
     let made = |((name, values, kubernetes), answer)| Made { name, values, kubernetes, answer };
@@ -127,23 +127,6 @@ static MADE: LazyLock<Vec<Made>> = LazyLock::new(|| {
 
 fn made(name: &str) -> &'static Made {
     MADE.iter().find(|made| made.name == name).unwrap()
-}
-
-/// Values that say what deploy/kubernetes and its neighbours say.
-fn like_the_plain_files() -> Value {
-    let map = documents("deploy/kubernetes/configmap.yaml").remove(0);
-    let config: Value = serde_saphyr::from_str(string(&map["data"]["config.yaml"])).unwrap();
-    json!({
-        "fullnameOverride": "inference-planner-exporter",
-        "config": config,
-        "files": { "profile.json": map["data"]["profile.json"] },
-        "state": { "kind": "persistentVolumeClaim" },
-        "serviceMonitor": { "enabled": true },
-        "prometheusRule": { "enabled": true },
-        "dashboards": { "enabled": true },
-        "networkPolicy": { "enabled": true },
-        "autoscaling": { "type": "keda-prometheus" },
-    })
 }
 
 #[test]
@@ -237,7 +220,10 @@ fn rights_are_given_only_for_discovery_and_only_where_it_looks() {
     let list = |group: &str, resource: &str| json!([{ "apiGroups": [group], "resources": [resource], "verbs": ["list"] }]);
     let expected = BTreeMap::from([("llm".to_owned(), list("discovery.k8s.io", "endpointslices")), ("other".to_owned(), list("", "pods"))]);
     assert_eq!(discovery.objects("Role").iter().map(rights).collect::<BTreeMap<_, _>>(), expected);
+    let names: BTreeSet<&str> = discovery.objects("Role").iter().map(|role| string(&role["metadata"]["name"])).collect();
+    assert_eq!(names.len(), 2, "elsewhere another installation may have the same name");
     for binding in discovery.objects("RoleBinding") {
+        assert!(names.contains(string(&binding["roleRef"]["name"])));
         assert_eq!(binding["subjects"][0]["name"], discovery.object("ServiceAccount")["metadata"]["name"]);
     }
     let pod = &discovery.object("Deployment")["spec"]["template"]["spec"];
@@ -311,6 +297,38 @@ fn alerts_are_the_shipped_ones_and_one_for_each_pool() {
     assert_eq!(plain["spec"]["groups"], shipped["groups"], "generated from the rules: write it anew");
 }
 
+/// Prometheus' own tool on a folder with a file of rules and one of tests.
+fn promtool(folder: &Path, arguments: &[&str]) {
+    let output = Command::new("promtool").args(arguments).current_dir(folder).output();
+    let output = output.unwrap_or_else(|error| panic!("promtool: {error}; tests/run installs it"));
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_configured_pool_that_is_not_planned_raises_an_alert() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, content: &Value| std::fs::write(folder.path().join(name), content.to_string()).unwrap();
+    let spec = &made("full").object("PrometheusRule")["spec"];
+    write("rules.yaml", spec);
+    let rules = array(&array(&spec["groups"]).last().unwrap()["rules"]);
+    let pool = |name: &str, values: &str| json!({ "series": format!("inference_planner_pool_info{{target_namespace=\"llm\",pool=\"{name}\"}}"), "values": values });
+    let fires = |at: &str, pools: &[&str]| {
+        let expected = rules.iter().filter(|rule| pools.contains(&string(&rule["labels"]["pool"])));
+        let alerts = expected.map(|rule| json!({ "exp_labels": rule["labels"], "exp_annotations": rule["annotations"] }));
+        json!({ "eval_time": at, "alertname": "InferencePlannerPoolMissing", "exp_alerts": alerts.collect::<Vec<_>>() })
+    };
+    let scraped = json!({ "series": "inference_planner_build_info", "values": "1x20 stale" });
+    write(
+        "tests.yaml",
+        &json!({ "rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [{ "interval": "1m",
+        "input_series": [scraped, pool("qwen3-8b-prefill", "1x20 stale")],
+        // Without the exporter another alert speaks.
+        "alert_rule_test": [fires("5m", &[]), fires("12m", &["qwen3-8b-decode"]), fires("40m", &[])] }] }),
+    );
+    promtool(folder.path(), &["check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"]);
+    promtool(folder.path(), &["test", "rules", "tests.yaml"]);
+}
+
 #[test]
 fn dashboards_are_the_shipped_one_and_one_for_each_pool() {
     let full = made("full");
@@ -375,92 +393,4 @@ fn the_values_in_the_readme_render_and_are_followed() {
         followers::scales_rightly(made.name, object, &loaded, &made.exporter());
     }
     assert_eq!(made.objects("ScaledObject").len(), 2);
-}
-
-/// Objects in plain files; patches are parts of objects, and values and configurations are none.
-fn plain_objects() -> Vec<Value> {
-    let folders = ["keda", "kubernetes", "kubernetes-discovery", "kubernetes-network", "prometheus-operator"];
-    let names = folders.iter().flat_map(|folder| files(&format!("deploy/{folder}")));
-    let names = names.filter(|name| !name.ends_with("kustomization.yaml"));
-    names.chain(["deploy/hpa/hpa.yaml".to_owned()]).flat_map(|name| documents(&name)).collect()
-}
-
-#[test]
-fn plain_files_fit_the_schemas_and_a_misspelt_key_does_not() {
-    let old = documents("deploy/hpa/hpa-before-1.33.yaml");
-    let mut misspelt = documents("deploy/keda/prometheus.yaml");
-    misspelt[0]["spec"]["triggers"][0]["metadata"]["metricType"] = json!("AverageValue");
-    misspelt[1]["spec"]["scaleTargetRef"]["nmae"] = json!("x");
-    let answers = ask(&[
-        json!({ "objects": plain_objects(), "kubernetes": NEW }),
-        json!({ "objects": old, "kubernetes": OLD }),
-        json!({ "objects": documents("deploy/hpa/hpa.yaml"), "kubernetes": OLD }),
-        json!({ "objects": misspelt, "kubernetes": NEW }),
-    ]);
-    assert_eq!((&answers[0]["problems"], &answers[1]["problems"]), (&json!([]), &json!([])));
-    assert!(answers[2]["problems"].to_string().contains("tolerance"), "1.32 knows no tolerance: {}", answers[2]);
-    assert_eq!(array(&answers[3]["problems"]).len(), 2, "{}", answers[3]);
-}
-
-/// Without what only a release has, and texts that are YAML or JSON by what they say.
-fn comparable(value: &Value) -> Value {
-    match value {
-        Value::Object(members) => members
-            .iter()
-            .filter(|(key, _)| !OF_RELEASE.contains(&key.as_str()))
-            .map(|(key, value)| match value {
-                Value::String(text) if key.ends_with(".yaml") => (key.clone(), serde_saphyr::from_str(text).unwrap()),
-                Value::String(text) if key.ends_with(".json") => (key.clone(), serde_json::from_str(text).unwrap()),
-                _ => (key.clone(), comparable(value)),
-            })
-            .collect(),
-        Value::Array(members) => members.iter().map(comparable).collect(),
-        other => other.clone(),
-    }
-}
-
-fn by_name<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeMap<String, Value> {
-    let named = |object: &Value| (format!("{} {}", string(&object["kind"]), string(&object["metadata"]["name"])), comparable(object));
-    objects.into_iter().map(named).collect()
-}
-
-/// What kubectl makes of a folder.
-fn kustomized(folder: &std::path::Path) -> Vec<Value> {
-    let output = Command::new("kubectl").arg("kustomize").arg(folder).output();
-    let output = output.unwrap_or_else(|error| panic!("kubectl: {error}; install it, 1.27 or newer, as tests/run says"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap()
-}
-
-#[test]
-fn kustomize_makes_what_the_chart_makes() {
-    let mut charted = by_name(array(&made("plain-files").answer["objects"]));
-    // A group that names the pools of the values; plain files have no values.
-    charted.get_mut("PrometheusRule inference-planner-exporter").unwrap()["spec"]["groups"].as_array_mut().unwrap().pop();
-    let plain = by_name(&kustomized(&path("deploy/kustomize")));
-    assert_eq!(charted.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
-    for (name, object) in &charted {
-        assert_eq!(object, &plain[name], "{name}");
-    }
-}
-
-#[test]
-fn components_of_kustomize_add_the_account_and_the_sidecar() {
-    let folder = tempfile::tempdir_in(path("target")).unwrap();
-    let router = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "infera-server" },
-        "spec": { "selector": { "matchLabels": { "app": "infera-server" } }, "template": { "metadata": { "labels": { "app": "infera-server" } },
-            "spec": { "containers": [{ "name": "router", "image": "router" }] } } } });
-    std::fs::write(folder.path().join("router.yaml"), router.to_string()).unwrap();
-    let up = "../../deploy";
-    let overlay = json!({ "resources": ["router.yaml", format!("{up}/kubernetes"), format!("{up}/hpa")],
-        "components": [format!("{up}/kubernetes-discovery"), format!("{up}/sidecar")] });
-    std::fs::write(folder.path().join("kustomization.yaml"), overlay.to_string()).unwrap();
-    let objects = kustomized(folder.path());
-    assert_eq!(ask(&[json!({ "objects": objects, "kubernetes": NEW })])[0]["problems"], json!([]));
-    let objects = by_name(&objects);
-    let pod = |name: &str| &objects[&format!("Deployment {name}")]["spec"]["template"]["spec"];
-    assert_eq!(pod("inference-planner-exporter")["serviceAccountName"], "inference-planner-exporter");
-    assert_eq!(pod("inference-planner-exporter")["automountServiceAccountToken"], true);
-    let names: BTreeSet<&str> = array(&pod("infera-server")["containers"]).iter().map(|container| string(&container["name"])).collect();
-    assert_eq!(names, BTreeSet::from(["exporter", "router"]));
 }
