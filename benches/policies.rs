@@ -1,4 +1,4 @@
-//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through presets infera and wva and all baselines.
+//! How do policies compare? Every shape of traffic, and recorded traces if their files are given, through all presets and baselines.
 //!
 //! `cargo bench --bench policies -- [FILE@SCALE ...]` prints a table for each trace: joint attainment, GPU hours and their ratio to the
 //! clairvoyant plan, scale events and reversals an hour of both pools together, and the time in violation. Of five seeds the worst value of
@@ -12,6 +12,11 @@ use serde_json::Value;
 
 const CONFIG: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/config.yaml");
 const LEARNING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/wva.yaml");
+const SLA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/dynamo.yaml");
+const UNMEASURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/example/llama-70b/dynamo-no-profile.yaml");
+/// The configurations, and what their rows are called.
+const CONFIGURATIONS: [(&str, &str); 4] =
+    [(CONFIG, "preset infera"), (LEARNING, "preset wva"), (SLA, "dynamo sla"), (UNMEASURED, "dynamo sla, no profile")];
 const STARTUP: &str = "100s";
 const WARM_UP: &str = "15m";
 
@@ -78,30 +83,18 @@ fn main() {
         overview += &brief(name, scale, &rows);
     }
     println!(
-        "\n| traffic | preset infera | preset wva | HPA queue 5 | tuned HPA | KPA 70 % | tuned KPA | best static | clairvoyant | late |"
+        "\n| traffic | {} | HPA queue 5 | tuned HPA | KPA 70 % | tuned KPA | best static | clairvoyant | late |",
+        CONFIGURATIONS.map(|(_, name)| name).join(" | ")
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|\n{overview}");
+    println!("{}|\n{overview}", "|---".repeat(CONFIGURATIONS.len() + 8));
 }
 
 /// All policies on one trace.
 fn play(trace: &str, scale: &str, seed: u64) -> Vec<Row> {
     let seed = seed.to_string();
-    let arguments = [
-        "backtest",
-        "--config",
-        CONFIG,
-        "--config",
-        LEARNING,
-        "--trace",
-        trace,
-        "--scale",
-        scale,
-        "--startup",
-        STARTUP,
-        "--warm-up",
-        WARM_UP,
-    ];
+    let arguments = ["--trace", trace, "--scale", scale, "--startup", STARTUP, "--warm-up", WARM_UP];
     let mut command = Command::new(env!("CARGO_BIN_EXE_inference-planner-exporter"));
+    command.arg("backtest").args(CONFIGURATIONS.iter().flat_map(|(file, _)| ["--config", file]));
     let output = command.args(arguments).args(["--seed", &seed, "--baselines", "--format", "json"]).output().expect("run the program");
     assert!(output.status.success(), "{trace}: {}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -126,9 +119,10 @@ fn row(outcome: &Value, best: Option<f64>) -> Row {
         let roles = outcome["roles"].as_object().expect("roles").values();
         roles.flat_map(|role| names.iter().map(|name| role[name].as_f64().expect("a count"))).sum::<f64>() / hours
     };
-    let policy = outcome["policy"].as_str().expect("a name").replace(CONFIG, "preset infera").replace(LEARNING, "preset wva");
+    let policy = outcome["policy"].as_str().expect("a name");
+    let called = CONFIGURATIONS.iter().find(|(file, _)| *file == policy).map_or(policy, |(_, name)| name);
     Row {
-        policy,
+        policy: called.to_owned(),
         attainment: number("attainment"),
         gpu_hours: number("gpu_hours"),
         ratio: best.map(|best| number("gpu_hours") / best),

@@ -19,7 +19,7 @@ use crate::history::{self, ModelHistory};
 use crate::planner::allotment::{Claim, allot};
 use crate::planner::input::{self, Lifecycle, ModelInput, ModelPolicy, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::{Violation, lint};
-use crate::planner::memory::{Memory, PoolMemory};
+use crate::planner::memory::{Lasting, Memory, PoolMemory};
 use crate::planner::plan::{Plan, Reason};
 use crate::planner::ration::claims;
 use crate::planner::{hold, plan, reissue};
@@ -48,7 +48,7 @@ pub struct Exporter {
     /// What the log was told of targets lately.
     quiet: Quiet,
     /// Pools of a former process that no planned model has claimed yet.
-    restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>,
+    restored: BTreeMap<StateKey, Lasting>,
 }
 
 /// Whose pools a part of the state file holds.
@@ -99,7 +99,7 @@ pub struct Round {
 
 impl Exporter {
     /// An exporter before its first round. What is pinned, frozen or restored is already published.
-    pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, ledger: Ledger, now: Moment) -> Self {
+    pub fn new(config: Arc<Config>, restored: BTreeMap<StateKey, Lasting>, ledger: Ledger, now: Moment) -> Self {
         let mut exporter = Self {
             config: Arc::clone(&config),
             models: Vec::new(),
@@ -128,7 +128,7 @@ impl Exporter {
         self.reload = ReloadState { successful: true, last_success: now.wall };
         self.config = Arc::clone(&config);
         for state in std::mem::take(&mut self.models) {
-            self.restored.insert(state.key.clone(), state.memory.pools.clone());
+            self.restored.insert(state.key.clone(), state.memory.lasting());
             let serves = |model: &ModelConfig| {
                 let named = model.selector == ModelSelector::Named(state.key.model.clone());
                 (named || model.selector == ModelSelector::Any) && model.target_namespace == state.key.target_namespace
@@ -246,9 +246,9 @@ impl Exporter {
     }
 
     /// The part of memory that survives a restart, by model. Pools of a former process that have not been seen yet are passed on.
-    pub fn persistent(&self) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
+    pub fn persistent(&self) -> BTreeMap<StateKey, Lasting> {
         let mut kept = self.restored.clone();
-        kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.pools.clone())));
+        kept.extend(self.models.iter().map(|state| (state.key.clone(), state.memory.lasting())));
         kept
     }
 
@@ -318,16 +318,18 @@ impl Exporter {
     /// Keeps what was learned of a model's replicas for when it is named again: that is good for `learned_for`, which the planner looks after. What
     /// was recommended is gone.
     fn keep_learned(&mut self, state: ModelState) {
+        let lasting = state.memory.lasting();
         let learned = state.memory.pools.into_iter().filter(|(_, pool)| pool.learning.is_some());
         let pools: BTreeMap<PoolId, PoolMemory> =
             learned.map(|(name, pool)| (name, PoolMemory { learning: pool.learning, ..PoolMemory::default() })).collect();
-        if pools.is_empty() {
+        let lasting = Lasting { pools, ..lasting };
+        if lasting.pools.is_empty() && lasting.iterations.is_empty() {
             return;
         }
-        self.restored.insert(state.key, pools);
-        let taught = |pools: &BTreeMap<PoolId, PoolMemory>| pools.values().filter_map(|pool| Some(pool.learning.as_ref()?.at)).max();
+        self.restored.insert(state.key, lasting);
+        let taught = |lasting: &Lasting| lasting.pools.values().filter_map(|pool| Some(pool.learning.as_ref()?.at)).max();
         if self.restored.len() > MOST_DISCOVERED
-            && let Some(oldest) = self.restored.iter().min_by_key(|(_, pools)| taught(pools)).map(|(key, _)| key.clone())
+            && let Some(oldest) = self.restored.iter().min_by_key(|(_, lasting)| taught(lasting)).map(|(key, _)| key.clone())
         {
             self.restored.remove(&oldest);
         }
@@ -340,7 +342,7 @@ impl Exporter {
             // What a former process published under its name waits on for the model that really has it.
             let published =
                 leaving.filter(|state| state.memory.pools.values().any(|pool| pool.published.is_some() || pool.learning.is_some()));
-            self.restored.extend(published.map(|state| (state.key, state.memory.pools)));
+            self.restored.extend(published.map(|state| (state.key, state.memory.lasting())));
         } else if !self.models.iter().any(|state| state.origin == origin) {
             let name = ModelId::from(UNNAMED_MODEL);
             if let Ok(policy) = self.config.models[origin].policy_for(&name).and_then(|policy| self.room_for(policy)) {
@@ -372,13 +374,13 @@ impl Exporter {
         if self.models.iter().any(|state| state.origin == origin && state.key == key) {
             return;
         }
-        let mut pools = self.restored.remove(&key).unwrap_or_default();
-        for published in pools.values_mut().filter_map(|pool| pool.published.as_mut()) {
+        let mut lasting = self.restored.remove(&key).unwrap_or_default();
+        for published in lasting.pools.values_mut().filter_map(|pool| pool.published.as_mut()) {
             // Written while the clock was wrong, or under a longer hold_for: nothing lives longer than a value of today.
             published.timestamp = published.timestamp.min(now.wall);
             published.valid_until = published.valid_until.min(now.wall.saturating_add(policy.hold_for));
         }
-        let memory = Memory::restored(pools);
+        let memory = Memory::restored(lasting);
         // Nothing was scraped yet, but every source is known: its counters start at 0.
         let sources = self.config.models[origin].sources.iter();
         let sources = sources.map(|source| SourceInput {
@@ -389,7 +391,7 @@ impl Exporter {
         });
         let input = ModelInput::of(sources.collect());
         let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
-        let memory = Memory::restored(memory.pools);
+        let memory = Memory::restored(memory.lasting());
         self.models.push(ModelState {
             origin,
             key,

@@ -11,12 +11,15 @@ use super::exporter::{Exporter, StateKey};
 use crate::config::Config;
 use crate::decisions::{self, Ledger};
 use crate::planner::input::CapacityModel;
-use crate::planner::memory::PoolMemory;
+use crate::planner::memory::{Lasting, PoolMemory};
 use crate::state::{Loaded, SaveError, StateFile};
-use crate::units::{ModelId, Moment, PoolId};
+use crate::units::{ModelId, Moment};
 
 /// How long what was learned is kept at least, also for pools that nobody plans now. Where less is allowed, the planner drops the rest.
 const LEARNED_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Longest pause after which forecasts go on from the windows before it.
+const PAUSE: Duration = Duration::from_secs(3600);
 
 /// Renewed timestamps alone, and what could not be written, are written this often; every other change at once.
 const RENEWAL: Duration = Duration::from_secs(30);
@@ -38,8 +41,9 @@ pub struct KeptModel {
     pub model: ModelId,
     /// Its namespace.
     pub target_namespace: String,
-    /// What was recommended and published.
-    pub pools: BTreeMap<PoolId, PoolMemory>,
+    /// What its memory is good for in another process: pools, traffic, iterations.
+    #[serde(flatten)]
+    pub lasting: Lasting,
 }
 
 /// Writes what has to survive, without ever holding up the loop.
@@ -62,7 +66,7 @@ struct Writing {
 
 impl Keeper {
     /// Opens the state file, if one is configured, and reads what a former process left.
-    pub fn open(config: &Config, now: Moment) -> (Self, BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>>, Ledger) {
+    pub fn open(config: &Config, now: Moment) -> (Self, BTreeMap<StateKey, Lasting>, Ledger) {
         let (mut restored, mut decisions) = (BTreeMap::new(), decisions::Kept::default());
         let file = config.state_file.clone().map(|path| {
             let file = StateFile::open(&path);
@@ -130,13 +134,13 @@ fn write(file: &StateFile, kept: &Kept) -> bool {
 
 fn kept(exporter: &Exporter) -> Kept {
     let models = exporter.persistent().into_iter();
-    let model = |(key, pools): (StateKey, _)| KeptModel { model: key.model, target_namespace: key.target_namespace, pools };
+    let model = |(key, lasting): (StateKey, _)| KeptModel { model: key.model, target_namespace: key.target_namespace, lasting };
     Kept { models: models.map(model).collect(), decisions: exporter.kept_decisions() }
 }
 
 fn without_times(kept: &Kept) -> Kept {
     let mut kept = kept.clone();
-    for pool in kept.models.iter_mut().flat_map(|model| model.pools.values_mut()) {
+    for pool in kept.models.iter_mut().flat_map(|model| model.lasting.pools.values_mut()) {
         if let Some(published) = &mut pool.published {
             (published.timestamp, published.valid_until) = (Duration::ZERO, Duration::ZERO);
         }
@@ -155,11 +159,19 @@ fn learned_for(config: &Config) -> Duration {
 
 /// The part that a new process may build on. A recommendation that has expired says nothing of the fleet of today; a frozen one never expires,
 /// and what replicas can do is true for longer than what was needed of them.
-fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> {
-    let mut restored: BTreeMap<StateKey, BTreeMap<PoolId, PoolMemory>> = BTreeMap::new();
+fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<StateKey, Lasting> {
+    let mut restored: BTreeMap<StateKey, Lasting> = BTreeMap::new();
     for model in kept {
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
-        for (pool, mut memory) in model.pools {
+        let Lasting { pools, traffic, traffic_at, iterations } = model.lasting;
+        // A series that broke off long ago is no beginning of the next one.
+        let goes_on = traffic_at.is_some_and(|at| now.wall.saturating_sub(at) <= PAUSE && at <= now.wall);
+        if goes_on || !iterations.is_empty() {
+            let kept = restored.entry(key.clone()).or_default();
+            (kept.traffic, kept.traffic_at) = if goes_on { (traffic, traffic_at) } else { (None, None) };
+            kept.iterations = iterations;
+        }
+        for (pool, mut memory) in pools {
             memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);
             if memory.learning.as_ref().is_some_and(|learning| !learning.is_sound()) {
                 tracing::warn!(model = %key.model, %pool, "what the state says was learned is nothing that can be learned; it is not used");
@@ -180,7 +192,7 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
             if memory.published.is_none() && memory.frozen.is_none() {
                 (memory.planned, memory.wanted) = (None, None);
             }
-            restored.entry(key.clone()).or_default().insert(pool, memory);
+            restored.entry(key.clone()).or_default().pools.insert(pool, memory);
         }
     }
     restored
@@ -193,7 +205,7 @@ mod tests {
     use crate::planner::memory::Learning;
     use crate::planner::model::queueing::Lengths;
     use crate::planner::plan::Published;
-    use crate::units::{Replicas, RequestsPerSecond, Role, Seconds, Tokens};
+    use crate::units::{PoolId, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 
     const DAY: Duration = Duration::from_secs(24 * 3600);
     const NOW: Moment = Moment { monotonic: Duration::ZERO, wall: Duration::from_secs(1_795_953_600) };
@@ -228,10 +240,17 @@ mod tests {
 
     fn restored(memory: PoolMemory) -> Option<PoolMemory> {
         let pools = BTreeMap::from([(PoolId::from("p"), memory)]);
-        let models = vec![KeptModel { model: ModelId::from("m"), target_namespace: "n".to_owned(), pools }];
+        let models = vec![KeptModel {
+            model: ModelId::from("m"),
+            target_namespace: "n".to_owned(),
+            lasting: Lasting { pools, ..Lasting::default() },
+        }];
         // As it comes back from the file.
         let text = serde_json::to_string(&Kept { models, ..Kept::default() }).unwrap();
-        usable(serde_json::from_str::<Kept>(&text).unwrap().models, LEARNED_FOR, NOW).into_values().flat_map(BTreeMap::into_values).next()
+        usable(serde_json::from_str::<Kept>(&text).unwrap().models, LEARNED_FOR, NOW)
+            .into_values()
+            .flat_map(|lasting| lasting.pools.into_values())
+            .next()
     }
 
     #[test]

@@ -37,8 +37,8 @@ pub(super) struct SlaDraft {
     pub regression: RegressionPolicy,
 }
 
-/// Whether the model's target is sla: written, or meant by an objective.
-pub(super) fn is_sla(values: &mut Values, key: &str, preset: Option<Preset>) -> bool {
+/// Whether the model's target is sla: written, or meant by an objective. Tells an objective or a profile that the target does not know.
+pub(super) fn is_sla(values: &mut Values, key: &str, preset: Option<Preset>, profile: bool) -> bool {
     let at = format!("{key}.planner.target");
     let objective = ["ttft", "itl"].into_iter().any(|name| values.is_written(&format!("{key}.slo.{name}")));
     let written = values.text(&at);
@@ -48,6 +48,10 @@ pub(super) fn is_sla(values: &mut Values, key: &str, preset: Option<Preset>) -> 
         let message = "targets throughput, latency and load know no objective; leave slo out, or write target: sla";
         let written = ["ttft", "itl"].map(|name| format!("{key}.slo.{name}")).into_iter().find(|at| values.is_written(at));
         values.problem(&written.unwrap_or_else(|| format!("{key}.slo")), message);
+    }
+    if preset == Some(Preset::Dynamo) && !sla && profile {
+        let message = "targets throughput, latency and load read no profile; leave it out, write target: sla, or preset: infera";
+        values.problem(&format!("{key}.planner.profile"), message);
     }
     sla
 }

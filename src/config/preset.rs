@@ -79,6 +79,10 @@ fn fit_dynamo(values: &mut Values, key: &str, pools: &[PoolDraft]) {
     }
     let count = |role| pools.iter().filter(|pool| pool.role == Some(role)).count();
     let (prefill, decode, both) = (count(Role::Prefill), count(Role::Decode), count(Role::Aggregated));
+    let profile = format!("{key}.planner.profile");
+    if both > 0 && values.is_written(&profile) && !values.is_wrong(&profile) {
+        values.problem(&profile, "a profile says nothing of aggregated replicas; leave it out: target sla learns what they can do");
+    }
     if prefill > 1 || decode > 1 || both > 1 || (both == 1 && prefill + decode > 0) {
         let message = format!(
             "preset dynamo takes one pool of role aggregated, or at most one of role prefill and one of role decode, got {both}, {prefill} and {decode}"

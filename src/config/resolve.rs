@@ -252,23 +252,18 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
     if traffic.is_source() {
         sources.push(source(SourceId::Traffic, traffic));
     }
-    let pools: Vec<PoolDraft> = (0..pool_count)
-        .map(|index| {
-            let key = at(&format!("pools[{index}]"));
-            let mut own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
-            needed.append(&mut own.needed);
-            pools::read(values, &key, any, traffic_written, preset, own, &mut sources)
-        })
-        .collect();
+    let mut pool = |values: &mut Values, index: usize| {
+        let key = at(&format!("pools[{index}]"));
+        let mut own = targets::read(values, &format!("{key}.targets"), folder, own_namespace);
+        needed.append(&mut own.needed);
+        pools::read(values, &key, any, traffic_written, preset, own, &mut sources)
+    };
+    let pools: Vec<PoolDraft> = (0..pool_count).map(|index| pool(values, index)).collect();
     if let Some(preset) = preset {
         preset::pools_fit(values, key, preset, any, &pools);
     }
-    let by_sla = loops::is_sla(values, key, preset);
+    let by_sla = loops::is_sla(values, key, preset, profile.is_some());
     let sla = loops::sla(values, key, preset, by_sla);
-    if preset == Some(Preset::Dynamo) && !by_sla && profile.is_some() {
-        let message = "targets throughput, latency and load read no profile; leave it out, write target: sla, or preset: infera";
-        values.problem(&at("planner.profile"), message);
-    }
     let moves = loops::moves(values, key, preset);
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
     let load = load_targets::read(values, key, preset, &roles, scrape_interval, sla.as_ref());

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::input::{ModelInput, PoolPolicy, Sample, Signal};
 use super::watching::pages;
-use crate::units::{Moment, Replicas, Requests, TargetId};
+use crate::units::{Moment, Replicas, Requests, Role, TargetId};
 
 /// How far back rates are taken from.
 const WATCHED: Duration = Duration::from_secs(30);
@@ -40,11 +40,11 @@ const ROOM: f64 = 1.1;
 /// The queue of a pool, as it is and as it would be.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Backlog {
-    /// Prompts that waited in the last round.
+    /// Requests that waited in the last round.
     queued: Requests,
     /// Those that would have waited.
     projected: Requests,
-    /// Prompts that each target has computed since it began.
+    /// Requests that each target has served since it began.
     computed: BTreeMap<TargetId, f64>,
     /// The last rounds, oldest first.
     rounds: Vec<Round>,
@@ -54,15 +54,15 @@ pub struct Backlog {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Round {
     at: Duration,
-    /// Prompts that wait.
+    /// Requests that wait.
     queued: Requests,
-    /// Prompts that were computed.
+    /// Requests that were served.
     served: Requests,
     /// Seconds times replicas.
     worked: f64,
 }
 
-/// Prompts a second while the pool had no pause.
+/// Requests a second while the pool had no pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Rates {
     arriving: f64,
@@ -75,7 +75,7 @@ impl Backlog {
     pub(super) fn follow(&mut self, input: &ModelInput, pool: &PoolPolicy, queued: Requests, counts: [Replicas; 2], now: Moment) {
         let [current, standing] = counts;
         let computed: BTreeMap<TargetId, f64> =
-            pages(input, pool).filter_map(|(target, (_, sample))| Some((target.clone(), prompts(sample)?))).collect();
+            pages(input, pool).filter_map(|(target, (_, sample))| Some((target.clone(), served(sample, pool.role)?))).collect();
         let served: f64 = computed.iter().filter_map(|(target, now)| Some((now - self.computed.get(target)?).max(0.0))).sum();
         self.computed = computed;
         let missing = standing.as_f64() - current.as_f64();
@@ -136,7 +136,9 @@ impl Backlog {
     }
 }
 
-/// Prompts that a server has computed; `None` where it does not count first tokens.
-fn prompts(sample: &Sample) -> Option<f64> {
-    Some(sample.histograms.get(&Signal::Ttft)?.values().map(|histogram| histogram.count).sum())
+/// Requests that a server has taken from its queue and is done with: prompts that gave their first token, at a decode replica answers that ended.
+/// `None` where it does not count them.
+fn served(sample: &Sample, role: Role) -> Option<f64> {
+    let signal = if role == Role::Decode { Signal::OutputTokens } else { Signal::Ttft };
+    Some(sample.histograms.get(&signal)?.values().map(|histogram| histogram.count).sum())
 }

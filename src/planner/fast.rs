@@ -1,9 +1,10 @@
-//! How full are the replicas right now? The fast loop: the loads of the moment in, a count for each pool out.
+//! What do the replicas' loads of this very moment ask for? The fast loop: loads in, a count for each pool out.
 //!
 //! It looks at what replicas report of themselves in this very round, and at nothing older but the mean lengths of requests. Where the pools
 //! are not scraped, a router's view of the fleet stands for the mean replica.
 //!
-//! `load.rs` says what a load is. Nothing shrinks while replicas are missing that nobody gave up, nor in the first minute after a time in which
+//! With thresholds, `load.rs` says what a load is; with objectives, `latency.rs` asks what the next request would see. Here is when they are asked and
+//! what the next decision looks back to. Nothing shrinks while replicas are missing that nobody gave up, nor in the first minute after a time in which
 //! nothing was seen.
 //!
 //! Known limits: a load of the moment says nothing of where it is going; one replica a decision is all that it may cost to be wrong.

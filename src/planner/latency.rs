@@ -1,7 +1,8 @@
 //! What would the next request see at each replica right now? The fast decision of target sla, for one pool.
 //!
-//! The loads are those of this very round, the cost of an iteration is what was learned (`watching.rs`), and the rule is `propose/load.rs`. Here
-//! pages become loads, and what is not known becomes a reason:
+//! The loads are those of this very round (`held.rs`), the cost of an iteration is what was learned (`watching.rs`), the projection to other counts is
+//! `next_request.rs`, and the rule is `propose/load.rs`. Here what they say is confirmed, held back or followed, and what is not known becomes a
+//! reason:
 //!
 //! | not known | then |
 //! |---|---|
@@ -10,25 +11,23 @@
 //! | tokens of a step (`max_num_batched_tokens`) | TTFT cannot be told: a prefill pool is held, an aggregated one grows by ITL and gives nothing back |
 //! | the cost of an iteration | held, `not_converged`, at the floor of the slow loop at least |
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::bound::{self, Context};
 use super::fast::{Watch, keep};
-use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, RegressionPolicy, Sample};
-use super::load::Lengths;
+use super::held::{Seen, waiting};
+use super::input::{ModelInput, ModelPolicy, PoolPolicy};
 use super::memory::{Memory, PoolDecision};
-use super::model::iteration::{Iteration, Work};
+use super::next_request::{Scene, batched, engine, latencies};
 use super::observe::COVERAGE_TO_RAISE;
 use super::plan::{Capability, Latencies, LatencyCause, LatencyTrace, Missing, Proposer, Reason, StepReason};
 use super::propose::Wish;
-use super::propose::load::{Cause, Counts, Decision, Engine, Judge, Load, Outlook, Rules, decide};
+use super::propose::load::{Cause, Decision, Judge, Load, Outlook, Rules};
 use super::slow::IDLE_AFTER;
 use super::startup::Growth;
-use super::watching::{Watched, pages};
-use super::{current_replicas, listed_targets, sizing, standing};
-use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, TargetId, Tokens};
+use super::{current_replicas, sizing, standing};
+use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// Decisions after the first that must ask for more as well: while something waits, and while nothing does, when a batch may just be large by chance.
 const CONFIRMATIONS: u32 = 2;
@@ -79,60 +78,28 @@ pub(super) fn decide_pool(
         missing.push(Missing { what: Capability::WorkerCount, target: None });
         return Decided::held(Reason::MissingCapability, coverage, missing);
     };
-    let recommended = standing(pool, memory, Some(current), watch.now);
-    let stands = recommended.unwrap_or(current);
-    let floor = memory.pools.get(&pool.pool).and_then(|known| known.floor).filter(|_| watch.load.floor);
-    let engine = policy.regression.and_then(|settings| engine(memory, input, pool, watch.lengths, &settings));
-    if engine.as_ref().is_none_or(|engine| engine.batched_tokens.is_none()) && pool.role != Role::Decode && batched(input, pool).is_none() {
+    if pool.role != Role::Decode && batched(input, pool).is_none() {
         missing.push(Missing { what: Capability::BatchedTokens, target: None });
     }
-    let rules = Rules { ttft: Seconds(policy.slo.ttft.get()), itl: Seconds(policy.slo.itl.get()), sensitivity, judge: Judge::Spread };
+    let recommended = standing(pool, memory, Some(current), watch.now);
+    let stands = recommended.unwrap_or(current);
     let queued = waiting(input, pool, &seen, watch.lengths);
     memory.backlogs.entry(pool.pool.clone()).or_default().follow(input, pool, queued, [current, stands], watch.now);
     let memory = &*memory;
     let backlog = &memory.backlogs[&pool.pool];
-    let (still, startup) = (backlog.share(), memory.growth.get(&pool.pool).and_then(Growth::startup));
-    let drains = backlog.drains_within(startup.unwrap_or(USUAL_STARTUP).max(SHORTEST_HORIZON), stands);
-    let carried = |count| backlog.carried_by(count);
-    let projected = |load: &Load| Load { queued_prefill: Tokens(load.queued_prefill.get() * still), ..*load };
-    let loads: Vec<Load> = seen.loads.values().map(projected).collect();
-    let at = |standing| {
-        let counts = Counts { current, standing, floor: pool.limits.min(), lower_bound: floor };
-        let ease = engine.as_ref().map_or(1.0, |engine| ease(engine, &loads, backlog.relief(standing)));
-        let eased = engine.map(|engine| Engine { prefill: Tokens(engine.prefill.get() * ease), ..engine });
-        // The rule takes loads N / S times; what runs does not follow that where a full replica is relieved.
-        let running = if ease < 1.0 { ease * standing.as_f64() / current.as_f64() } else { 1.0 };
-        let of = |load: &Load| Load {
-            decoding: Requests(load.decoding.get() * running.min(1.0)),
-            kv: Tokens(load.kv.get() * running.min(1.0)),
-            ..*load
-        };
-        decide(pool.role, eased.as_ref(), &loads.iter().map(of).collect::<Vec<_>>(), &counts, &rules)
+    let still = backlog.share();
+    let scene = Scene {
+        role: pool.role,
+        engine: policy.regression.and_then(|settings| engine(memory, input, pool, watch.lengths, &settings)),
+        loads: seen.loads.values().map(|load| still_waiting(load, still)).collect(),
+        backlog,
+        rules: Rules { ttft: Seconds(policy.slo.ttft.get()), itl: Seconds(policy.slo.itl.get()), sensitivity, judge: Judge::Spread },
+        current,
+        least: pool.limits.min(),
+        floor: memory.pools.get(&pool.pool).and_then(|known| known.floor).filter(|_| watch.load.floor),
     };
-    let mut decision = at(stands);
-    let enough = (decision.cause != Cause::InsufficientData).then(|| {
-        let mut count = decision.replicas.max(stands);
-        while count.0 > 1 && at(count).replicas < count && carried(Replicas(count.0 - 1)) {
-            count = Replicas(count.0 - 1);
-        }
-        count
-    });
-    let asks = by_load(&decision, stands) > stands;
-    let looks = if backlog.is_empty() { CONFIRMATIONS_AT_REST } else { CONFIRMATIONS };
-    // Requests stay where they were sent. Where the next one would be served in time elsewhere, a queue that falls is over by itself.
-    let drains = drains || (backlog.is_falling() && any_in_time(&decision, &rules));
-    let waits = asks && (drains || !confirmed(memory, pool, watch, looks));
-    if waits {
-        decision.replicas = floor.unwrap_or_default().max(stands);
-    }
-    let rests = decision.cause == Cause::InsufficientData && rests(memory, watch.now);
-    if rests {
-        decision.replicas = Replicas(stands.0.saturating_sub(1)).max(floor.unwrap_or_default());
-    }
-    let traffic = traffic(memory);
-    let refuted = memory.reversals.get(&pool.pool).is_some_and(|known| known.refute(Replicas(stands.0.saturating_sub(1)), traffic));
-    let wish = Wish { supported: decision.replicas, cautious: decision.replicas };
-    let moving = memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, watch.now));
+    let verdict = Verdict::of(&scene, memory, pool, watch, stands);
+    let wish = Wish { supported: verdict.replicas, cautious: verdict.replicas };
     let context = Context {
         observed: Some(current),
         recommended,
@@ -140,86 +107,100 @@ pub(super) fn decide_pool(
         coverage,
         complete_window_seen: watch.long_enough,
         caution: StepReason::SilentTargetsMayCarryLoad,
-        keep: keep(memory, pool, policy, watch.now)
-            .or_else(|| refuted.then_some(StepReason::Refuted))
-            .or_else(|| recently_needed(memory, pool, stands, delay, watch.now).then_some(StepReason::RecentlyNeeded)),
+        keep: keep(memory, pool, policy, watch.now).or_else(|| not_yet(memory, pool, stands, delay, watch.now)),
         growth: policy.growth,
-        while_moving: moving.then(|| floor.unwrap_or_default()),
+        while_moving: is_moving(memory, pool, policy, watch.now).then(|| scene.floor.unwrap_or_default()),
         step_down: policy.step_down,
         limits: pool.limits,
     };
     let bounded = bound::bound(wish, &context);
-    // Nothing needs to be known of iterations where a queue stood for half a minute: what was served then is all that there is.
-    let outrun = decision.cause == Cause::InsufficientData && !carried(stands);
-    if outrun {
-        decision.replicas = decision.replicas.max(Replicas(stands.0.saturating_add(1)));
-    }
-    let unknown = decision.cause == Cause::InsufficientData && !rests && bounded.planned == stands;
-    let reason = unknown.then_some(if missing.is_empty() { Reason::NotConverged } else { Reason::MissingCapability });
-    let samples = memory.watched.get(&pool.pool).map_or(0, |watched| watched.iterations.samples());
-    let slowest = slowest(&decision).and_then(|at| seen.loads.iter().nth(at)).map(|(target, load)| (target.clone(), *load));
-    let cause = match (waits, drains, rests) {
-        _ if outrun => Some(LatencyCause::Outrun),
-        (true, true, _) => Some(LatencyCause::Draining),
-        (true, false, _) => Some(LatencyCause::NotConfirmed),
-        (_, _, true) => Some(LatencyCause::ScaleDown),
-        _ => None,
-    };
-    let trace =
-        LatencyTrace { slowest, still_waiting: Ratio(still), ..trace(&decision, engine.as_ref(), samples, [current, stands], floor) };
-    let trace = LatencyTrace { cause: cause.unwrap_or(trace.cause), ..trace };
-    let asked = if waits { stands } else { by_load(&decision, stands) };
-    let asked = if outrun { Replicas(stands.0.saturating_add(1)) } else { asked };
-    let proposed = floor.map(|floor| (sizing::proposer(policy, pool.role), floor)).into_iter().chain([(Proposer::Load, asked)]);
+    let unknown = verdict.cause == LatencyCause::InsufficientData && bounded.planned == stands;
+    let proposed = scene.floor.map(|floor| (sizing::proposer(policy, pool.role), floor)).into_iter();
     let part = PoolDecision {
-        reason,
-        latency: Some(trace),
+        reason: unknown.then_some(if missing.is_empty() { Reason::NotConverged } else { Reason::MissingCapability }),
+        latency: Some(trace(&scene, &verdict, memory, (pool, &seen), stands)),
         missing,
-        proposed: proposed.collect(),
+        proposed: proposed.chain([(Proposer::Load, verdict.asked)]).collect(),
         unbounded: Some(wish.supported).filter(|_| !unknown),
         steps: if unknown { Vec::new() } else { bounded.steps },
         limits_active: bounded.limits,
         coverage: Some(coverage),
         ..PoolDecision::default()
     };
-    let recommended = latencies(&at(bounded.planned.max(Replicas(1))));
-    Decided { part, enough, asks, current: latencies(&at(current)), recommended }
+    let recommended = latencies(&scene.at(bounded.planned.max(Replicas(1))));
+    Decided { part, enough: verdict.enough, asks: verdict.asks, current: latencies(&scene.at(current)), recommended }
 }
 
-/// How much of what a full replica has in an iteration it would have with `relief` of its prompts. Fewer prompts make iterations shorter, and in a
-/// shorter iteration fewer come and fewer are under way: x solves x = relief * time(work * x) / time(work).
-///
-/// 42 ms = 6.5 + 35.5 of work, relief 0.44: x = 0.44 * (6.5 + 35.5 x) / 42 gives x = 0.11, and iterations of 10.4 ms.
-fn ease(engine: &Engine, loads: &[Load], relief: f64) -> f64 {
-    if relief >= 1.0 || loads.is_empty() {
-        return 1.0;
+/// The load with the share of its queue that would still wait.
+fn still_waiting(load: &Load, share: f64) -> Load {
+    Load {
+        queued_prefill: Tokens(load.queued_prefill.get() * share),
+        queued_decoding: Requests(load.queued_decoding.get() * share),
+        queued_kv: Tokens(load.queued_kv.get() * share),
+        ..*load
     }
-    let mean = |of: fn(&Load) -> f64| loads.iter().map(of).sum::<f64>() / loads.len() as f64;
-    let (decoding, kv) = (mean(|load| load.decoding.get()), mean(|load| load.kv.get()));
-    let time = |share: f64| {
-        let work = Work { prefill: Tokens(engine.prefill.get() * share), decoding: Requests(decoding * share), kv: Tokens(kv * share) };
-        engine.iteration.time(work).get()
-    };
-    // A contraction by less than the relief: sixty steps are exact for any relief below 0.55, and close enough for the others.
-    (0..60).fold(1.0, |share, _| relief * time(share) / time(1.0))
 }
 
-/// Prompts that wait at all replicas: as the servers count them, else by their tokens.
-fn waiting(input: &ModelInput, pool: &PoolPolicy, seen: &Seen, lengths: Lengths) -> Requests {
-    let counted: Option<f64> = pages(input, pool).map(|(_, (_, sample))| sample.gauges.get(&Gauge::Waiting).copied()).sum();
-    let tokens: f64 = seen.loads.values().map(|load| load.queued_prefill.get()).sum();
-    let by_tokens = || tokens / lengths.input.map_or(1.0, Tokens::get).max(1.0);
-    let queued = counted.unwrap_or_else(by_tokens);
-    // A decode replica's waiting requests are no prompts.
-    Requests(if pool.role == Role::Decode { 0.0 } else { queued })
+/// What the load asks for, and whether it is followed now.
+struct Verdict {
+    decision: Decision,
+    cause: LatencyCause,
+    /// The count, not below the slow loop's floor.
+    replicas: Replicas,
+    /// What the load alone asks for.
+    asked: Replicas,
+    /// Whether it asks for more, followed or not.
+    asks: bool,
+    enough: Option<Replicas>,
 }
 
-/// Whether some replica would serve the next request within the objectives that the load is above of.
-fn any_in_time(decision: &Decision, rules: &Rules) -> bool {
-    let any = |outlook: &Option<Outlook>, most: Seconds| {
-        outlook.as_ref().is_none_or(|outlook| outlook.estimates.iter().any(|estimate| *estimate <= most))
-    };
-    any(&decision.ttft, rules.ttft) && any(&decision.itl, rules.itl)
+impl Verdict {
+    fn of(scene: &Scene<'_>, memory: &Memory, pool: &PoolPolicy, watch: Watch<'_>, stands: Replicas) -> Self {
+        let decision = scene.at(stands);
+        let (backlog, floor) = (scene.backlog, scene.floor.unwrap_or_default());
+        let (more, less) = (Replicas(stands.0.saturating_add(1)), Replicas(stands.0.saturating_sub(1)));
+        let asked = by_load(&decision, stands);
+        let asks = asked > stands;
+        let startup = memory.growth.get(&pool.pool).and_then(Growth::startup).unwrap_or(USUAL_STARTUP).max(SHORTEST_HORIZON);
+        // Requests stay where they were sent. Where the next one would be served in time elsewhere, a queue that falls is over by itself.
+        let drains = backlog.drains_within(startup, stands) || (backlog.is_falling() && scene.any_in_time(&decision));
+        let looks = if backlog.is_empty() { CONFIRMATIONS_AT_REST } else { CONFIRMATIONS };
+        let unknown = decision.cause == Cause::InsufficientData;
+        let (cause, asked, replicas) = match () {
+            () if asks && drains => (LatencyCause::Draining, stands, stands),
+            () if asks && !confirmed(memory, pool, watch, looks) => (LatencyCause::NotConfirmed, stands, stands),
+            // Nothing needs to be known of iterations where a queue stood for half a minute: what was served then is all that there is.
+            () if unknown && !backlog.carried_by(stands) => (LatencyCause::Outrun, more, more),
+            () if unknown && rests(memory, watch.now) => (LatencyCause::ScaleDown, less, less),
+            () => (cause_of(decision.cause), asked, decision.replicas),
+        };
+        let enough = scene.enough(&decision, stands);
+        Self { cause, replicas: replicas.max(floor), asked, asks, enough, decision }
+    }
+}
+
+fn cause_of(cause: Cause) -> LatencyCause {
+    match cause {
+        Cause::Up => LatencyCause::ScaleUp,
+        Cause::Down => LatencyCause::ScaleDown,
+        Cause::Stay => LatencyCause::NoChange,
+        Cause::RefusedConsolidation => LatencyCause::RefusedConsolidation,
+        Cause::CappedByThroughput => LatencyCause::CappedByThroughput,
+        Cause::Unbalanced => LatencyCause::Unbalanced,
+        Cause::InsufficientData => LatencyCause::InsufficientData,
+    }
+}
+
+/// Why a decrease that the load allows is not made yet.
+fn not_yet(memory: &Memory, pool: &PoolPolicy, stands: Replicas, delay: Duration, now: Moment) -> Option<StepReason> {
+    let less = Replicas(stands.0.saturating_sub(1));
+    let refuted = memory.reversals.get(&pool.pool).is_some_and(|known| known.refute(less, traffic(memory)));
+    let recent = || recently_needed(memory, pool, stands, delay, now);
+    if refuted { Some(StepReason::Refuted) } else { recent().then_some(StepReason::RecentlyNeeded) }
+}
+
+fn is_moving(memory: &Memory, pool: &PoolPolicy, policy: &ModelPolicy, now: Moment) -> bool {
+    memory.growth.get(&pool.pool).is_some_and(|growth| growth.is_moving(policy.transition_timeout, now))
 }
 
 /// Requests a second of the last window.
@@ -264,139 +245,25 @@ fn slowest(decision: &Decision) -> Option<usize> {
     longest.map(|(at, _)| at)
 }
 
-/// The longest that any replica would give.
-fn latencies(decision: &Decision) -> Latencies {
-    let longest = |outlook: &Option<Outlook>| {
-        let estimates = outlook.as_ref()?.estimates.iter().map(|estimate| estimate.get());
-        estimates.reduce(f64::max).filter(|estimate| estimate.is_finite()).map(Seconds)
-    };
-    Latencies { ttft_seconds: longest(&decision.ttft), itl_seconds: longest(&decision.itl) }
-}
-
-fn trace(decision: &Decision, engine: Option<&Engine>, samples: usize, counts: [Replicas; 2], floor: Option<Replicas>) -> LatencyTrace {
+fn trace(scene: &Scene<'_>, verdict: &Verdict, memory: &Memory, (pool, seen): (&PoolPolicy, &Seen), recommended: Replicas) -> LatencyTrace {
+    let slowest = slowest(&verdict.decision).and_then(|at| seen.loads.iter().nth(at));
+    let samples = memory.watched.get(&pool.pool).map_or(0, |watched| watched.iterations.samples());
+    let engine = scene.engine.as_ref();
     LatencyTrace {
-        cause: match decision.cause {
-            Cause::Up => LatencyCause::ScaleUp,
-            Cause::Down => LatencyCause::ScaleDown,
-            Cause::Stay => LatencyCause::NoChange,
-            Cause::RefusedConsolidation => LatencyCause::RefusedConsolidation,
-            Cause::CappedByThroughput => LatencyCause::CappedByThroughput,
-            Cause::Unbalanced => LatencyCause::Unbalanced,
-            Cause::InsufficientData => LatencyCause::InsufficientData,
-        },
+        cause: verdict.cause,
         costs: engine.map(|engine| engine.iteration.costs()),
         samples: u32::try_from(samples).unwrap_or(u32::MAX),
-        estimated: latencies(decision),
-        slowest: None,
-        still_waiting: Ratio(1.0),
+        estimated: latencies(&verdict.decision),
+        slowest: slowest.map(|(target, load)| (target.clone(), *load)),
+        still_waiting: Ratio(scene.backlog.share()),
         prefill_tokens: engine.map(|engine| engine.prefill),
-        current: counts[0],
-        recommended: counts[1],
-        floor,
+        current: scene.current,
+        recommended,
+        floor: scene.floor,
         batched_tokens: engine.and_then(|engine| engine.batched_tokens).map(NonZeroU32::get),
         input_tokens: engine.map(|engine| engine.input),
         context_tokens: engine.map(|engine| engine.context),
         hit_rate: engine.and_then(|engine| engine.hit_rate),
         accept_length: engine.and_then(|engine| engine.accept_length),
     }
-}
-
-fn batched(input: &ModelInput, pool: &PoolPolicy) -> Option<NonZeroU32> {
-    sizing::exported(input, pool, Gauge::MaxBatchedTokens).or(pool.capabilities.max_num_batched_tokens)
-}
-
-/// What is known of the pool's engines; `None` while the cost of an iteration is not, or no length is.
-fn engine(memory: &Memory, input: &ModelInput, pool: &PoolPolicy, lengths: Lengths, settings: &RegressionPolicy) -> Option<Engine> {
-    let Watched { iterations, .. } = memory.watched.get(&pool.pool)?;
-    let iteration: Iteration = iterations.line(settings.least).ok()?;
-    let prompt = lengths.input.or(iterations.input())?;
-    let context = iterations.context().or_else(|| Some(Tokens(prompt.get() + lengths.output?.get() / 2.0)));
-    Some(Engine {
-        iteration,
-        batched_tokens: batched(input, pool),
-        kv_tokens: sizing::exported(input, pool, Gauge::KvCapacityTokens).or(pool.capabilities.max_kv_tokens),
-        input: prompt,
-        context: context.unwrap_or(prompt),
-        prefill: iterations.prefill().unwrap_or_default(),
-        hit_rate: memory.reuse.hit_rate,
-        accept_length: memory.reuse.accept_length,
-    })
-}
-
-/// The loads of a pool's replicas in this round.
-struct Seen {
-    loads: BTreeMap<TargetId, Load>,
-    answered: usize,
-    known: usize,
-    /// Whether only front ends are scraped, which do not know how full their servers are.
-    front_ends: bool,
-    missing: BTreeMap<Capability, Option<TargetId>>,
-}
-
-impl Seen {
-    fn of(input: &ModelInput, pool: &PoolPolicy, policy: &ModelPolicy, lengths: Lengths) -> Self {
-        let mut seen =
-            Self { loads: BTreeMap::new(), answered: 0, known: listed_targets(pool, input), front_ends: false, missing: BTreeMap::new() };
-        for (target, (_, sample)) in pages(input, pool) {
-            if sample.is_of_a_router() {
-                seen.known = seen.known.saturating_sub(1);
-                seen.front_ends = true;
-                continue;
-            }
-            seen.answered += 1;
-            match load_of(sample, pool, policy, lengths) {
-                Ok(load) => drop(seen.loads.insert(target.clone(), load)),
-                Err(lacks) => drop(seen.missing.entry(lacks).or_insert_with(|| Some(target.clone()))),
-            }
-        }
-        if seen.known == 0 && seen.front_ends {
-            seen.missing.insert(Capability::ReplicaPages, None);
-        }
-        seen
-    }
-
-    fn coverage(&self) -> Ratio {
-        Ratio(if self.known == 0 { 0.0 } else { (self.loads.len() as f64 / self.known as f64).min(1.0) })
-    }
-
-    fn missing(&self) -> Vec<Missing> {
-        self.missing.iter().map(|(what, target)| Missing { what: *what, target: target.clone() }).collect()
-    }
-}
-
-/// What one replica holds, or what is missing to tell it.
-fn load_of(sample: &Sample, pool: &PoolPolicy, policy: &ModelPolicy, lengths: Lengths) -> Result<Load, Capability> {
-    if pool.role == Role::Aggregated && sample.role.is_some_and(|role| role != Role::Aggregated) && policy.pools.len() == 1 {
-        // What one of a pair says of itself is no load of replicas that do both.
-        return Err(Capability::SeparatePools);
-    }
-    let gauge = |of| sample.gauges.get(&of).copied();
-    let waiting = gauge(Gauge::Waiting);
-    let prompts = match (gauge(Gauge::QueuedPromptTokens), waiting) {
-        (Some(tokens), _) => Some(tokens),
-        (None, Some(0.0)) => Some(0.0),
-        (None, Some(waiting)) => lengths.input.map(|input| waiting * input.get()),
-        (None, None) => None,
-    };
-    if pool.role == Role::Prefill {
-        let queued = prompts.ok_or(if waiting.is_some() { Capability::PromptLengths } else { Capability::QueuedPrompts })?;
-        return Ok(Load { queued_prefill: Tokens(queued), ..Load::default() });
-    }
-    let usage = gauge(Gauge::KvUsage).ok_or(Capability::KvUsage)?;
-    let told = pool.capabilities.max_kv_tokens.map(|tokens| f64::from(tokens.get()));
-    let capacity = gauge(Gauge::KvCapacityTokens).filter(|tokens| *tokens > 0.0).or(told).ok_or(Capability::KvCapacity)?;
-    let running = gauge(Gauge::Running).ok_or(Capability::Running)?;
-    let waiting = waiting.ok_or(Capability::Waiting)?;
-    let base = Load { decoding: Requests(running), kv: Tokens(usage * capacity), ..Load::default() };
-    if pool.role == Role::Aggregated {
-        return Ok(Load { queued_prefill: Tokens(prompts.ok_or(Capability::PromptLengths)?), ..base });
-    }
-    // What waits at a decode replica brings its prompt with it, and half of its answer on average.
-    let each = if waiting > 0.0 {
-        let input = lengths.input.ok_or(Capability::PromptLengths)?.get();
-        input + lengths.output.ok_or(Capability::OutputLengths)?.get() / 2.0
-    } else {
-        0.0
-    };
-    Ok(Load { queued_decoding: Requests(waiting), queued_kv: Tokens(waiting * each), ..base })
 }

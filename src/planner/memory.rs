@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backlog::Backlog;
 use super::input::SourceId;
+use super::learn::iterations::Iterations;
 use super::learn::{Learned, Update, are_plausible};
 use super::model::queueing::Objective;
 use super::observe::Window;
@@ -59,6 +60,9 @@ pub struct Memory {
     /// What target sla knows of caches and speculation.
     #[serde(default)]
     pub reuse: Reuse,
+    /// When that last took in a window, since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_at: Option<Duration>,
     /// Whether a window of a whole interval has been seen since the process started.
     pub complete_window_seen: bool,
     /// How each pool grows.
@@ -230,10 +234,34 @@ impl Learning {
     }
 }
 
+/// The part of a model's memory that is good for another process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lasting {
+    /// What was recommended and published.
+    pub pools: BTreeMap<PoolId, PoolMemory>,
+    /// The windows so far, with the forecasts' models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Predictor>,
+    /// When the last of them ended, since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traffic_at: Option<Duration>,
+    /// What iterations cost.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub iterations: BTreeMap<PoolId, Iterations>,
+}
+
 impl Memory {
     /// The memory of a process that starts with what a former one left.
-    pub fn restored(pools: BTreeMap<PoolId, PoolMemory>) -> Self {
-        Self { pools, ..Self::default() }
+    pub fn restored(lasting: Lasting) -> Self {
+        let Lasting { pools, traffic, traffic_at, iterations } = lasting;
+        let watched = iterations.into_iter().map(|(pool, learned)| (pool, Watched::of(learned))).collect();
+        Self { pools, traffic, traffic_at, watched, ..Self::default() }
+    }
+
+    /// What a later process may build on.
+    pub fn lasting(&self) -> Lasting {
+        let iterations = self.watched.iter().map(|(pool, watched)| (pool.clone(), watched.iterations.clone()));
+        Lasting { pools: self.pools.clone(), traffic: self.traffic.clone(), traffic_at: self.traffic_at, iterations: iterations.collect() }
     }
 
     /// The memory after the policy's model of capacity changed: what was derived from it is gone, what was seen and published stays.

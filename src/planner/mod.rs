@@ -4,14 +4,15 @@
 //! Missing knowledge is a verdict, never an error and never a zero. README.md here explains each stage with numbers.
 //!
 //! Every round calls it. Between decisions it only brings the windows up to date and keeps the last decision; at a boundary (a wall-clock
-//! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from how full the replicas
-//! are in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
+//! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from the replicas'
+//! loads in this very round. Both go through the same limits (`bound`), and `render` shows what came of it.
 
 pub mod allotment;
 pub mod backlog;
 pub mod bound;
 pub mod budget;
 mod fast;
+mod held;
 pub mod input;
 mod latency;
 pub mod learn;
@@ -19,6 +20,7 @@ pub mod lint;
 mod load;
 pub mod memory;
 pub mod model;
+mod next_request;
 pub(crate) mod objectives;
 pub mod observe;
 pub mod plan;

@@ -28,7 +28,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
                 CapacityModel::Queueing(queueing) => teach::teach(memory, input, policy, queueing, &trusted.window, now),
                 CapacityModel::Envelope(_) | CapacityModel::Iterations | CapacityModel::Unknown => BTreeMap::new(),
             };
-            let next = predict::next::next(memory, policy, &trusted.window, trusted.whole);
+            let next = predict::next::next(memory, policy, &trusted.window, trusted.whole, now);
             let mut decision =
                 decide(memory, input, policy, &trusted.window.clone().moved_on(next.factor), (next.prediction, trusted.whole), now);
             decision.outlook = next.outlook;

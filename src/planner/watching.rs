@@ -62,8 +62,9 @@ struct Open {
 }
 
 impl Watched {
-    fn new(pool: &PoolPolicy) -> Self {
-        Self { iterations: Iterations::new(pool.role), targets: BTreeMap::new() }
+    /// With what was learned before; the windows begin anew.
+    pub fn of(iterations: Iterations) -> Self {
+        Self { iterations, targets: BTreeMap::new() }
     }
 }
 
@@ -73,7 +74,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     let shortest = SHORTEST.max(policy.scrape_interval.saturating_mul(SCRAPES));
     let mut reuse = memory.reuse;
     for pool in &policy.pools {
-        let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::new(pool));
+        let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::of(Iterations::new(pool.role)));
         let pages: BTreeMap<&TargetId, (Duration, &Sample)> = pages(input, pool).collect();
         watched.targets.retain(|target, _| pages.contains_key(target));
         for (target, (at, sample)) in pages {

@@ -299,12 +299,14 @@ fn shipped_configurations_load_and_warn_of_nothing_that_they_do_not_answer() {
 }
 
 /// A configuration for each situation that the README names, with the roles of its pools in order.
-const CASES: [(&str, &[Role]); 5] = [
+const CASES: [(&str, &[Role]); 7] = [
     ("router-and-pools", &[Role::Prefill, Role::Decode]),
     ("pods-are-both", &[Role::Aggregated]),
     ("multi-port", &[Role::Aggregated]),
     ("many-models", &[Role::Aggregated, Role::Aggregated]),
     ("sidecar", &[Role::Prefill, Role::Decode]),
+    ("objectives", &[Role::Prefill, Role::Decode]),
+    ("shared-gpus", &[Role::Aggregated, Role::Aggregated]),
 ];
 
 #[test]

@@ -10,7 +10,7 @@
 //! | how | relative errors count, large ones less than their square (Huber), since one slow window must not turn the line; every set of costs is tried with the others at zero, and the best without a negative one wins, so that the answer depends on the samples alone |
 //! | collinear work (each request the same context) | the costs share what they cannot be told apart by, through a penalty of one part in a million |
 //! | with fewer than 5 samples | no line |
-//! | with samples at one load only | no line where the work of prompts, or of decoding, explains nothing of the time: its cost is not known, and not zero |
+//! | with samples at one load only | the last line that samples told, until three in a row are far off it; else none: the cost of work that explains nothing of the time is not known, and not zero |
 //!
 //! A sample more than three times off the line is not taken at first: a replica that compiles a kernel, or shares its GPU for a moment, is not the
 //! server. Three in a row are: then everything before them is forgotten, the line is learned anew, and there is none until it has 5 samples again.
@@ -115,6 +115,9 @@ pub struct Iterations {
     samples: Vec<Sample>,
     /// Those in a row that were too far off.
     doubted: Vec<Sample>,
+    /// The last line that its samples told. An hour at one load tells none, and contradicts none either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    told: Option<Iteration>,
     input: Recent,
     context: Recent,
     prefill: Recent,
@@ -124,7 +127,7 @@ impl Iterations {
     /// Nothing learned yet.
     pub fn new(role: Role) -> Self {
         let none = Recent::default;
-        Self { role, samples: Vec::new(), doubted: Vec::new(), input: none(), context: none(), prefill: none() }
+        Self { role, samples: Vec::new(), doubted: Vec::new(), told: None, input: none(), context: none(), prefill: none() }
     }
 
     /// Samples that the line rests on.
@@ -171,6 +174,7 @@ impl Iterations {
                 return Taken::Rejected;
             }
             self.samples = std::mem::take(&mut self.doubted);
+            self.told = None;
             return Taken::Restarted;
         }
         self.doubted.clear();
@@ -178,6 +182,7 @@ impl Iterations {
         while self.samples.len() > settings.samples.max(1) {
             self.samples.remove(self.oldest_of_the_fullest(settings.buckets_a_side));
         }
+        self.told = self.fitted(settings.least).ok().or(self.told);
         Taken::Accepted
     }
 
@@ -208,6 +213,10 @@ impl Iterations {
 
     /// The line through the samples, of which there must be `least`, or why there is none.
     pub fn line(&self, least: usize) -> Result<Iteration, Unfit> {
+        self.fitted(least).or_else(|why| self.told.ok_or(why))
+    }
+
+    fn fitted(&self, least: usize) -> Result<Iteration, Unfit> {
         if self.samples.len() < least {
             return Err(Unfit::FewSamples);
         }

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-
-const SETTINGS: RegressionPolicy = RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 };
+use crate::planner::tests::dynamo::SETTINGS;
 
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-regression.json");
 

@@ -1,7 +1,7 @@
 //! Does a window of counters give the mean iteration, and nothing where it cannot?
 
 use super::*;
-use crate::planner::input::RegressionPolicy;
+use crate::planner::tests::dynamo::SETTINGS;
 
 fn near(ours: &Observed, [prefill, decoding, kv, ms]: [f64; 4]) {
     let work = ours.work;
@@ -131,7 +131,6 @@ fn tokens_of_the_iterations_stand_for_computed_ones_that_are_not_counted() {
 #[test]
 fn windows_of_a_server_give_its_costs() {
     use crate::planner::learn::iterations::Iterations;
-    let settings = RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 };
     let mut learned = Iterations::new(Role::Aggregated);
     for (requests, context, prompt_share) in
         [(4.0, 900.0, 0.1), (10.0, 1500.0, 0.9), (20.0, 1000.0, 0.4), (35.0, 1300.0, 0.7), (50.0, 800.0, 0.2), (60.0, 1200.0, 1.0)]
@@ -150,9 +149,9 @@ fn windows_of_a_server_give_its_costs() {
             kv_capacity: Some(Tokens(200_000.0)),
             ..Window::default()
         };
-        learned.learn(&sample(Role::Aggregated, &window).unwrap(), &settings);
+        learned.learn(&sample(Role::Aggregated, &window).unwrap(), &SETTINGS);
     }
-    let costs = learned.line(settings.least).unwrap().costs();
+    let costs = learned.line(SETTINGS.least).unwrap().costs();
     let pairs =
         [(costs.fixed.get(), 0.005), (costs.prefill_token.get(), 10e-6), (costs.request.get(), 50e-6), (costs.kv_token.get(), 0.1e-6)];
     assert!(pairs.iter().all(|(ours, truth)| (ours - truth).abs() < 0.01 * truth), "{costs:?}");

@@ -4,21 +4,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::planner::model::iteration::Costs;
+use crate::planner::tests::dynamo::line;
 use crate::units::SecondsPerToken;
 
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-capacity.json");
-
-fn line(ms: &Value) -> Iteration {
-    let of = |key: &str| ms[key].as_f64().unwrap() / 1000.0;
-    let costs = Costs {
-        fixed: Seconds(of("c0")),
-        prefill_token: SecondsPerToken(of("cp")),
-        request: Seconds(of("cn")),
-        kv_token: SecondsPerToken(of("ckv")),
-        least: Seconds(0.0),
-    };
-    Iteration::new(costs).unwrap()
-}
 
 fn limits(of: &Value) -> EngineLimits {
     let limit = |key: &str| of[key].as_u64().and_then(|count| NonZeroU32::new(u32::try_from(count).ok()?));

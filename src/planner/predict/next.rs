@@ -16,7 +16,7 @@ use crate::planner::input::ModelPolicy;
 use crate::planner::memory::Memory;
 use crate::planner::observe::{COVERAGE_TO_RAISE, Window};
 use crate::planner::plan::Prediction;
-use crate::units::{Requests, RequestsPerSecond, Tokens};
+use crate::units::{Moment, Requests, RequestsPerSecond, Tokens};
 
 use super::traffic::{Outlook, Predictor, Traffic};
 
@@ -32,7 +32,7 @@ pub struct Next {
 }
 
 /// Takes a window in, and answers with the next one. Without a predictor the next is as the last.
-pub fn next(memory: &mut Memory, policy: &ModelPolicy, window: &Window, whole: bool) -> Next {
+pub fn next(memory: &mut Memory, policy: &ModelPolicy, window: &Window, whole: bool, now: Moment) -> Next {
     let seen = repeat(window);
     let fed = traffic_of(window, policy).filter(|_| whole && window.least_coverage().get() >= COVERAGE_TO_RAISE);
     let (Some(fed), Some(wanted)) = (fed, &policy.predictor) else { return Next { prediction: seen, outlook: None, factor: 1.0 } };
@@ -44,6 +44,7 @@ pub fn next(memory: &mut Memory, policy: &ModelPolicy, window: &Window, whole: b
     predictor.adopt(wanted.settings);
     predictor.observe(&fed);
     let outlook = predictor.forecast();
+    memory.traffic_at = Some(now.wall);
     let (expected, brought) = (outlook.requests.value, fed.requests.get());
     let factor = if expected == brought || brought == 0.0 { 1.0 } else { expected / brought };
     Next { prediction: moved(seen, &outlook, factor, policy), outlook: Some(outlook), factor }

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::*;
 use crate::planner::budget::{BudgetStep, Pair, Single};
-use crate::planner::input::{GpuBand, RegressionPolicy};
+use crate::planner::input::GpuBand;
 use crate::planner::learn::iterations::{Iterations, Observed};
 use crate::planner::model::capacity::accept_length;
 use crate::planner::model::iteration::Costs;
+use crate::planner::tests::dynamo::{SETTINGS, line, whole};
 use crate::units::SecondsPerToken;
 
-const SETTINGS: RegressionPolicy = RegressionPolicy { samples: 64, buckets_a_side: 4, least: 5, drafted: 0 };
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-load.json");
 
 /// The original decides nothing while its counts of replicas disagree or one is on its way. Here guards dampen and never freeze: the caller weighs how
@@ -24,22 +24,6 @@ const SPREAD_GROWS: &[&str] = &["load-094", "load-104", "load-104", "load-118", 
 
 fn number(of: &Value) -> f64 {
     of.as_f64().unwrap_or_default()
-}
-
-fn whole(of: &Value) -> Option<u32> {
-    of.as_u64().and_then(|whole| u32::try_from(whole).ok())
-}
-
-fn line(ms: &Value) -> Iteration {
-    let of = |key: &str| number(&ms[key]) / 1000.0;
-    let costs = Costs {
-        fixed: Seconds(of("c0")),
-        prefill_token: SecondsPerToken(of("cp")),
-        request: Seconds(of("cn")),
-        kv_token: SecondsPerToken(of("ckv")),
-        least: Seconds(0.0),
-    };
-    Iteration::new(costs).unwrap()
 }
 
 /// How the original spells a role: the model, the side that its workers are listed on, and its latencies.

@@ -4,29 +4,13 @@ use serde_json::Value;
 
 use super::*;
 use crate::planner::model::capacity::{self, EngineLimits, Objectives, Prefer, Shape};
-use crate::planner::model::iteration::{Costs, Iteration};
-use crate::units::{Ratio, Role, Seconds, SecondsPerToken, Tokens};
+use crate::planner::tests::dynamo::{line, whole};
+use crate::units::{Ratio, Role, Seconds, Tokens};
 
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/dynamo-capacity.json");
 
 fn number(of: &Value) -> f64 {
     of.as_f64().unwrap_or_else(|| panic!("a number in {of}"))
-}
-
-fn whole(of: &Value) -> Option<u32> {
-    of.as_u64().and_then(|whole| u32::try_from(whole).ok())
-}
-
-fn line(ms: &Value) -> Iteration {
-    let of = |key: &str| number(&ms[key]) / 1000.0;
-    let costs = Costs {
-        fixed: Seconds(of("c0")),
-        prefill_token: SecondsPerToken(of("cp")),
-        request: Seconds(of("cn")),
-        kv_token: SecondsPerToken(of("ckv")),
-        least: Seconds(0.0),
-    };
-    Iteration::new(costs).unwrap()
 }
 
 fn pool_of(case: &Value, role: Role) -> Pool {

@@ -1,6 +1,8 @@
 //! Scenarios, goldens and properties of the planner.
 
+mod budgets;
 mod churn;
+pub(in crate::planner) mod dynamo;
 mod forecasts;
 mod goldens;
 mod inputs;
@@ -11,4 +13,5 @@ mod queueing;
 mod scenarios;
 mod serving;
 mod silence;
+mod sla;
 pub(in crate::planner) mod world;

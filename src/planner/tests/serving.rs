@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::world::*;
 use crate::planner::input::*;
-use crate::planner::memory::Memory;
+use crate::planner::memory::{Lasting, Memory};
 use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Reason, StepReason};
 use crate::planner::{hold, lint, reissue};
 use crate::units::*;
@@ -155,7 +155,7 @@ fn freeze_keeps_the_last_published_integer_without_expiry_and_across_a_restart()
     assert_eq!(counts(&world.silent(540.0, 2000.0)), [Some(5), Some(2)]);
 
     let mut restarted = World::new(world.policy.clone());
-    let restored = Memory::restored(world.memory.pools);
+    let restored = Memory::restored(world.memory.lasting());
     let (plan, memory) = hold(&nothing_scraped(), restored, &restarted.policy, restarted.moment(90_000.0), Reason::Baseline);
     assert_eq!(counts(&plan), [Some(5), Some(2)]);
     restarted.memory = memory;
@@ -202,7 +202,7 @@ fn shadow_publishes_nothing_and_goes_on_computing() {
 fn a_restored_recommendation_is_published_at_once_and_not_shrunk_before_a_whole_window() {
     let (world, _) = decided();
     let mut restarted = World::new(infera_policy());
-    let restored = Memory::restored(world.memory.pools);
+    let restored = Memory::restored(world.memory.lasting());
     let (plan, memory) = hold(&nothing_scraped(), restored, &restarted.policy, restarted.moment(250.0), Reason::Baseline);
     assert_eq!((counts(&plan), plan.reason), ([Some(5), Some(2)], Reason::Baseline));
     restarted.memory = memory;
@@ -219,7 +219,7 @@ fn a_restored_count_without_its_plan_is_not_shrunk_either() {
     let (world, _) = decided();
     let mut pools = world.memory.pools;
     pools.values_mut().for_each(|pool| pool.planned = None);
-    let mut restarted = World { memory: Memory::restored(pools), ..World::new(infera_policy()) };
+    let mut restarted = World { memory: Memory::restored(Lasting { pools, ..Lasting::default() }), ..World::new(infera_policy()) };
     let mut router = Router::new(2, 4);
     let _baseline = restarted.one(255.0, &router);
     assert_eq!(counts(&restarted.drive(&mut router, 255.0, 360.0, 1.0)), [Some(5), Some(2)]);

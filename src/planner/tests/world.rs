@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::planner::allotment::Grant;
 use crate::planner::input::*;
 use crate::planner::lint;
 use crate::planner::memory::Memory;
@@ -154,11 +155,13 @@ pub struct World {
     pub clock_error: f64,
     /// What an orchestrator says of the sources.
     pub lifecycle: BTreeMap<SourceId, Lifecycle>,
+    /// What a budget of several models leaves.
+    pub allowed: BTreeMap<PoolId, Grant>,
 }
 
 impl World {
     pub fn new(policy: ModelPolicy) -> Self {
-        Self { policy, memory: Memory::default(), clock_error: 0.0, lifecycle: BTreeMap::new() }
+        Self { policy, memory: Memory::default(), clock_error: 0.0, lifecycle: BTreeMap::new(), allowed: BTreeMap::new() }
     }
 
     pub fn moment(&self, at: f64) -> Moment {
@@ -180,7 +183,8 @@ impl World {
             })
             .collect();
         let before = self.memory.clone();
-        let (plan, memory) = crate::planner::plan(&ModelInput::of(sources), self.memory.clone(), &self.policy, self.moment(at));
+        let input = ModelInput { sources, allowed: self.allowed.clone() };
+        let (plan, memory) = crate::planner::plan(&input, self.memory.clone(), &self.policy, self.moment(at));
         assert_eq!(lint::lint(&plan, &self.policy, &before), [], "{plan:#?}");
         self.memory = memory;
         plan

@@ -197,18 +197,18 @@ fn two_hours_at_the_boundary_of_one_and_two_bring_no_change_after_settling() {
 
 #[test]
 fn an_hour_in_which_nothing_moves_ends_at_the_count_at_which_a_following_fleet_settles() {
-    for (rate, roles) in [(50.0, &AGGREGATED[..]), (70.0, &PAIR[..])] {
+    for (rate, roles, watched) in [(50.0, &AGGREGATED[..], Role::Aggregated), (70.0, &PAIR[..], Role::Prefill)] {
         let trace = trace(&format!("steady?rate={rate}&duration=60m"));
         let scenario = scenario(&trace, roles, 1, 0.3, 0.03);
         let policy = policy(roles, 0.3, 0.03);
         let outcome = run(&scenario, &mut Planner::new("dynamo", &policy));
         let mut unheard = Unheard::new(&policy);
         run(&scenario, &mut unheard);
-        for role in roles {
-            let settled = changes(&outcome, *role);
-            let advice: Vec<_> = [600, 1800, 3590].map(|at| unheard.at(at, *role)).into();
-            // Where nothing was ever recommended, the count stays that of the start.
-            assert_eq!(advice.last().unwrap().unwrap_or(1), settled.last().unwrap().1, "{rate} {role}: {settled:?}, unheard {advice:?}");
-        }
+        // Decode sees what a prefill pool that does not grow lets through, and no more.
+        let settled = changes(&outcome, watched);
+        let advice: Vec<_> = [600, 1800, 3590].map(|at| unheard.at(at, watched)).into();
+        assert_eq!(advice.last().unwrap(), &Some(settled.last().unwrap().1), "{rate} {watched}: {settled:?}, unheard {advice:?}");
+        let most = settled.iter().map(|(_, count)| *count).max().unwrap();
+        assert!(most <= 2 * settled.last().unwrap().1, "a following fleet does not run away either: {settled:?}");
     }
 }

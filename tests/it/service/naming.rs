@@ -9,7 +9,7 @@ use inference_planner_exporter::app::fleet::Fleet;
 use inference_planner_exporter::config::{self, Flags, Inputs};
 use inference_planner_exporter::decisions::Ledger;
 use inference_planner_exporter::planner::input::FailureKind;
-use inference_planner_exporter::planner::memory::PoolMemory;
+use inference_planner_exporter::planner::memory::{Lasting, PoolMemory};
 use inference_planner_exporter::planner::plan::Published;
 use inference_planner_exporter::scrape::discover::Listing;
 use inference_planner_exporter::scrape::lower::lower;
@@ -123,7 +123,7 @@ fn what_was_published_for_a_model_without_a_name_survives_that_another_stands_fo
     let memory = PoolMemory { published: Some(published), ..PoolMemory::default() };
     let key = StateKey { model: ModelId::from("default"), target_namespace: "default".to_owned() };
     let pool = PoolId::from("default-agg");
-    let restored = BTreeMap::from([(key.clone(), BTreeMap::from([(pool.clone(), memory)]))]);
+    let restored = BTreeMap::from([(key.clone(), Lasting { pools: BTreeMap::from([(pool.clone(), memory)]), ..Lasting::default() })]);
     let mut core = Core::new(Arc::clone(&config), restored, Ledger::default(), at(0));
     let fleet = Fleet::of(&config, |_| Listing::default());
     let target = fleet.sources(0)[0].targets[0].target.clone();
@@ -133,7 +133,7 @@ fn what_was_published_for_a_model_without_a_name_survives_that_another_stands_fo
         let found = snapshot.models.iter().find_map(|model| model.plan.pool(&pool));
         found.and_then(|plan| plan.recommended_replicas)
     };
-    let kept = |core: &Core| core.persistent()[&key][&pool].published.map(|published| published.replicas);
+    let kept = |core: &Core| core.persistent()[&key].pools[&pool].published.map(|published| published.replicas);
     let failed = Err(Failure { kind: FailureKind::Connect, message: String::new() });
     core.round(&[report(failed, at(5))], &fleet, at(5));
     assert_eq!((kept(&core), published(&core)), (Some(Replicas(5)), Some(Replicas(5))));
