@@ -1,6 +1,7 @@
 //! Does the Helm chart make what it promises? Rendered and linted by the real Helm, in every shape, held against schemas and against our
-//! own `check`. Needs `tests/run`, which installs Helm for Python and asks for kubectl.
+//! own `check`. Needs `tests/run`, which installs Helm for Python.
 
+mod kustomize;
 mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};

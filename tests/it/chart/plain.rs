@@ -1,12 +1,10 @@
 //! Are the plain files as good as the chart? Held against schemas, and what kustomize puts together against what Helm makes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{NEW, OLD, ask, made};
+use super::{NEW, OLD, ask, kustomize, made};
 use crate::shipped::{array, documents, files, path, string};
 
 /// Labels that a chart's objects have and plain files do not.
@@ -76,20 +74,12 @@ fn by_name<'a>(objects: impl IntoIterator<Item = &'a Value>) -> BTreeMap<String,
     objects.into_iter().map(named).collect()
 }
 
-/// What kubectl makes of a folder.
-fn kustomized(folder: &Path) -> Vec<Value> {
-    let output = Command::new("kubectl").arg("kustomize").arg(folder).output();
-    let output = output.unwrap_or_else(|error| panic!("kubectl: {error}; install it, 1.27 or newer, as tests/run says"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap()
-}
-
 #[test]
 fn kustomize_makes_what_the_chart_makes() {
     let mut charted = by_name(array(&made("plain-files").answer["objects"]));
     // A group that names the pools of the values; plain files have no values.
     charted.get_mut("PrometheusRule inference-planner-exporter").unwrap()["spec"]["groups"].as_array_mut().unwrap().pop();
-    let plain = by_name(&kustomized(&path("deploy/kustomize")));
+    let plain = by_name(&kustomize::build(&path("deploy/kustomize")));
     assert_eq!(charted.keys().collect::<Vec<_>>(), plain.keys().collect::<Vec<_>>());
     for (name, object) in &charted {
         assert_eq!(object, &plain[name], "{name}");
@@ -107,7 +97,7 @@ fn components_of_kustomize_add_the_account_and_the_sidecar() {
     let overlay = json!({ "resources": ["router.yaml", format!("{up}/kubernetes"), format!("{up}/hpa")],
         "components": [format!("{up}/kubernetes-discovery"), format!("{up}/sidecar")] });
     std::fs::write(folder.path().join("kustomization.yaml"), overlay.to_string()).unwrap();
-    let objects = kustomized(folder.path());
+    let objects = kustomize::build(folder.path());
     assert_eq!(ask(&[json!({ "objects": objects, "kubernetes": NEW })])[0]["problems"], json!([]));
     let objects = by_name(&objects);
     let pod = |name: &str| &objects[&format!("Deployment {name}")]["spec"]["template"]["spec"];
