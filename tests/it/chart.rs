@@ -64,7 +64,8 @@ impl Made {
 
     fn exporter(&self) -> String {
         let service = &self.object("Service")["metadata"];
-        format!("http://{}.{}.svc:10877", string(&service["name"]), string(&service["namespace"]))
+        let scheme = self.values["web"]["scheme"].as_str().unwrap_or("http");
+        format!("{scheme}://{}.{}.svc:10877", string(&service["name"]), string(&service["namespace"]))
     }
 }
 
@@ -119,6 +120,7 @@ static MADE: LazyLock<Vec<Made>> = LazyLock::new(|| {
         ("stateless", json!({ "state": { "kind": "none" } }), OLD),
         ("sidecar", values("sidecar"), NEW),
         ("discovery", values("discovery"), NEW),
+        ("tls", values("tls"), NEW),
         ("plain-files", plain::like_the_plain_files(), NEW),
     ];
     let requests: Vec<Value> = cases.iter().map(|(_, values, kubernetes)| json!({ "render": values, "kubernetes": kubernetes })).collect();
@@ -163,8 +165,13 @@ fn is_confined(name: &str, pod: &Value, container: &Value) {
     assert_eq!(either("seccompProfile"), json!({ "type": "RuntimeDefault" }), "{name}");
     assert_eq!((&own["allowPrivilegeEscalation"], &own["readOnlyRootFilesystem"]), (&json!(false), &json!(true)), "{name}");
     assert_eq!(own["capabilities"], json!({ "drop": ["ALL"] }), "{name}");
-    assert_eq!(container["livenessProbe"]["httpGet"], json!({ "path": "/-/healthy", "port": "http-metrics" }), "{name}");
-    assert_eq!(container["readinessProbe"]["httpGet"], json!({ "path": "/-/ready", "port": "http-metrics" }), "{name}");
+    for (probe, path) in [("livenessProbe", "/-/healthy"), ("readinessProbe", "/-/ready")] {
+        let mut asked = json!({ "path": path, "port": "http-metrics" });
+        if name == "tls" {
+            asked["scheme"] = json!("HTTPS");
+        }
+        assert_eq!(container[probe]["httpGet"], asked, "{name}");
+    }
     assert!(container["resources"]["requests"]["memory"].is_string() && container["resources"]["limits"]["cpu"].is_null(), "{name}");
     let config = array(&container["volumeMounts"]).iter().find(|mount| mount["mountPath"] == MOUNT).unwrap();
     assert_eq!(config.get("subPath"), None, "{name}: a subPath never sees a new ConfigMap");
@@ -250,6 +257,22 @@ fn monitors_find_the_pod_and_depend_on_no_label_of_ours() {
     assert_eq!(&sidecar.object("Service")["spec"]["selector"], router);
     assert!(sidecar.objects("Deployment").is_empty() && sidecar.notes().contains("image: \"inference-planner-exporter:"));
     assert_eq!(full.object("ServiceMonitor")["metadata"]["labels"]["release"], "kube-prometheus-stack");
+}
+
+#[test]
+fn a_port_with_tls_and_a_password_is_read_by_all_that_read_it() {
+    let tls = made("tls");
+    let endpoint = &tls.object("ServiceMonitor")["spec"]["endpoints"][0];
+    let web = &tls.values["web"];
+    assert_eq!(
+        (&endpoint["scheme"], &endpoint["tlsConfig"], &endpoint["basicAuth"]),
+        (&json!("https"), &web["tlsConfig"], &web["basicAuth"])
+    );
+    let trigger = &tls.object("ScaledObject")["spec"]["triggers"][0];
+    assert_eq!((&trigger["metadata"]["authMode"], &trigger["authenticationRef"]["name"]), (&json!("basic,tls"), &json!("planner")));
+    assert!(tls.notes().contains("https://127.0.0.1:10877/"));
+    let open = &made("full").object("ServiceMonitor")["spec"]["endpoints"][0];
+    assert_eq!((open.get("scheme"), open.get("tlsConfig"), open.get("basicAuth")), (None, None, None));
 }
 
 #[test]

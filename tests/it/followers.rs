@@ -2,6 +2,7 @@
 //! same checks, what the chart makes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use inference_planner_exporter::config::Loaded;
@@ -256,7 +257,7 @@ fn each_known_mistake_is_seen() {
     for (place, value) in mistakes {
         let mut wrong = good.clone();
         *wrong.pointer_mut(&place).unwrap() = value.clone();
-        let judged = std::panic::catch_unwind(|| scales_rightly("x", &wrong, &loaded, EXPORTER));
+        let judged = std::panic::catch_unwind(AssertUnwindSafe(|| scales_rightly("x", &wrong, &loaded, EXPORTER)));
         assert!(judged.is_err(), "{place}: {value} was not seen");
     }
 }

@@ -42,3 +42,4 @@ mod simulator_pages;
 mod state;
 mod status_page;
 mod tidy;
+mod web;

@@ -131,6 +131,24 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* A kubelet checks no certificate, and needs none for the health pages. */}}
+{{- define "planner.probeScheme" -}}
+{{- if eq .Values.web.scheme "https" }}, scheme: HTTPS{{ end -}}
+{{- end -}}
+
+{{/* How Prometheus reads the port. */}}
+{{- define "planner.endpointAccess" -}}
+{{- if eq .Values.web.scheme "https" }}
+scheme: https
+{{- end }}
+{{- range $key := list "tlsConfig" "basicAuth" }}
+{{- with index $.Values.web $key }}
+{{ $key }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The container, in the Deployment or for the notes of a sidecar. */}}
 {{- define "planner.container" -}}
 name: exporter
@@ -156,10 +174,10 @@ ports:
     containerPort: {{ int .Values.service.port }}
     protocol: TCP
 livenessProbe:
-  httpGet: { path: /-/healthy, port: http-metrics }
+  httpGet: { path: /-/healthy, port: http-metrics{{ include "planner.probeScheme" . }} }
   {{- toYaml .Values.livenessProbe | nindent 2 }}
 readinessProbe:
-  httpGet: { path: /-/ready, port: http-metrics }
+  httpGet: { path: /-/ready, port: http-metrics{{ include "planner.probeScheme" . }} }
   {{- toYaml .Values.readinessProbe | nindent 2 }}
 securityContext:
   {{- toYaml .Values.securityContext | nindent 2 }}

@@ -86,11 +86,18 @@ name: {{ default (include "planner.objectName" $pool.pool) $target.name }}
   name: direct
   metricType: AverageValue
   metadata:
-    url: http://{{ include "planner.fullname" $root }}.{{ $root.Release.Namespace }}.svc:{{ int $root.Values.service.port }}/metrics/pool/{{ $pool.pool }}
+    url: {{ $root.Values.web.scheme }}://{{ include "planner.fullname" $root }}.{{ $root.Release.Namespace }}.svc:{{ int $root.Values.service.port }}/metrics/pool/{{ $pool.pool }}
     format: prometheus
     valueLocation: inference_planner_recommended_replicas
     targetValue: "1"
     activationTargetValue: "0"
+    {{- with $root.Values.web.authMode }}
+    authMode: {{ . | quote }}
+    {{- end }}
+  {{- with $root.Values.web.authentication }}
+  authenticationRef:
+    name: {{ . }}
+  {{- end }}
 {{- end -}}
 
 {{/* The pods that are there: what a pool keeps while it is blind. Takes (list root pool). */}}
