@@ -16,7 +16,7 @@ use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
     ModelSelector, ReportConfig, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset,
-    queueing, scalar, schema,
+    queueing, scalar,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{GpuBand, GrowthRule, LoadPolicy, Mode, Preset, ReplicasFrom, Slo, SourceId, Statistic};

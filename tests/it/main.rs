@@ -9,6 +9,7 @@ mod chart;
 mod config;
 mod config_files;
 mod config_wva;
+mod container;
 mod decisions;
 mod demo;
 mod discovery;
