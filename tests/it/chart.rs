@@ -354,7 +354,7 @@ fn a_configured_pool_that_is_not_planned_raises_an_alert() {
 }
 
 #[test]
-fn dashboards_are_the_shipped_one_and_one_for_each_pool() {
+fn dashboards_are_the_shipped_ones_and_one_for_each_pool() {
     let full = made("full");
     let shown: Vec<Value> = full
         .objects("ConfigMap")
@@ -362,12 +362,13 @@ fn dashboards_are_the_shipped_one_and_one_for_each_pool() {
         .filter(|map| map["metadata"]["labels"]["grafana_dashboard"] == "1")
         .map(|map| serde_json::from_str(string(map["data"].as_object().unwrap().values().next().unwrap())).unwrap())
         .collect();
-    let shipped: Value = serde_json::from_str(&text("dashboards/overview.json")).unwrap();
-    assert_eq!((shown.len(), &shown[0]), (3, &shipped));
+    let shipped =
+        ["overview", "model", "exporter"].map(|name| -> Value { serde_json::from_str(&text(&format!("dashboards/{name}.json"))).unwrap() });
+    assert_eq!((shown.len(), &shown[..3]), (5, &shipped[..]));
     let uids: BTreeSet<&str> = shown.iter().map(|dashboard| string(&dashboard["uid"])).collect();
-    assert!(uids.len() == 3 && uids.iter().all(|uid| uid.len() <= 40), "{uids:?}");
-    for dashboard in &shown[1..] {
-        assert_eq!(dashboard["panels"], shipped["panels"]);
+    assert!(uids.len() == 5 && uids.iter().all(|uid| uid.len() <= 40), "{uids:?}");
+    for dashboard in &shown[3..] {
+        assert_eq!(dashboard["panels"], shipped[0]["panels"]);
         let variables = array(&dashboard["templating"]["list"]);
         let fixed = variables.iter().filter(|variable| variable["type"] == "constant" && variable["query"] == variable["current"]["value"]);
         assert_eq!(fixed.map(|variable| string(&variable["name"])).collect::<Vec<_>>(), ["target_namespace", "model", "pool"]);

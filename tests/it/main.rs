@@ -10,6 +10,7 @@ mod config;
 mod config_files;
 mod config_wva;
 mod container;
+mod dashboards;
 mod decisions;
 mod demo;
 mod discovery;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use inference_planner_exporter::export::catalog;
@@ -9,12 +10,10 @@ use inference_planner_exporter::planner::plan::Reason;
 use inference_planner_exporter::units::Role;
 use serde_json::Value;
 
-use crate::{followers, promql};
+use crate::{dashboards, followers, promql};
 
 /// The rules that we ship.
 pub const RULES: &str = "alerts/inference-planner.rules.yaml";
-/// The dashboard that we ship.
-pub const DASHBOARD: &str = "dashboards/overview.json";
 
 /// An expression and where it stands.
 #[derive(Clone, Debug)]
@@ -65,28 +64,43 @@ pub fn string(value: &Value) -> &str {
 }
 
 /// The words between `open` and `close`.
-fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
+pub fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     text.split(open).skip(1).filter_map(|rest| rest.split_once(close)).map(|(inside, _)| inside).collect()
 }
 
-/// Words that start like a family of ours or of every process.
+/// Words that start like a family of ours or of every process. Names of recorded series have a colon, and begin with a level.
 fn family_names(text: &str) -> BTreeSet<&str> {
-    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && !['_', ':'].contains(&character));
     words.filter(|word| word.starts_with(catalog::PREFIX) || word.starts_with("process_")).collect()
 }
 
-/// The alerts, each with its group's name.
-pub fn alerts() -> Vec<(String, Value)> {
+/// All rules, in order.
+pub fn rules() -> Vec<Value> {
     let groups = documents(RULES).remove(0);
-    let of_group =
-        |group: &Value| array(&group["rules"]).iter().map(|rule| (string(&group["name"]).to_owned(), rule.clone())).collect::<Vec<_>>();
-    array(&groups["groups"]).iter().flat_map(of_group).collect()
+    array(&groups["groups"]).iter().flat_map(|group| array(&group["rules"]).to_vec()).collect()
+}
+
+/// The alerts.
+pub fn alerts() -> Vec<Value> {
+    rules().into_iter().filter(|rule| rule["alert"].is_string()).collect()
+}
+
+/// Expressions that are recorded, by the names of their series.
+pub fn recorded() -> &'static BTreeMap<String, String> {
+    static RECORDED: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let named = |rule: &Value| Some((rule["record"].as_str()?.to_owned(), string(&rule["expr"]).to_owned()));
+        rules().iter().filter_map(named).collect()
+    });
+    &RECORDED
 }
 
 /// Every expression of the rules: conditions, and queries inside annotations.
 pub fn alert_expressions() -> Vec<Shipped> {
     let mut found = Vec::new();
-    for (_, rule) in alerts() {
+    for (record, expr) in recorded() {
+        found.push(Shipped { place: format!("{RULES}, {record}"), expr: expr.clone(), prints: Vec::new() });
+    }
+    for rule in alerts() {
         let place = format!("{RULES}, {}", string(&rule["alert"]));
         let annotations = rule["annotations"].to_string();
         let prints = annotations
@@ -103,42 +117,10 @@ pub fn alert_expressions() -> Vec<Shipped> {
     found
 }
 
-/// The panels of the dashboard.
-fn panels() -> Vec<Value> {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    array(&dashboard["panels"]).to_vec()
-}
-
-/// Every expression of the dashboard: panels, annotations, variables.
-pub fn dashboard_expressions() -> Vec<Shipped> {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    let mut found = Vec::new();
-    for panel in panels() {
-        for target in array(&panel["targets"]) {
-            let place = format!("{DASHBOARD}, {} {}", string(&panel["title"]), string(&target["refId"]));
-            let legend = target["legendFormat"].as_str().unwrap_or_default();
-            let prints = between(legend, "{{", "}}").into_iter().map(|label| label.trim().to_owned()).collect();
-            found.push(Shipped { place, expr: string(&target["expr"]).to_owned(), prints });
-        }
-    }
-    for annotation in array(&dashboard["annotations"]["list"]).iter().filter(|annotation| annotation["expr"].is_string()) {
-        let prints = string(&annotation["tagKeys"]).split(',').map(str::to_owned).collect();
-        found.push(Shipped { place: format!("{DASHBOARD}, annotation"), expr: string(&annotation["expr"]).to_owned(), prints });
-    }
-    for variable in array(&dashboard["templating"]["list"]).iter().filter(|variable| variable["type"] == "query") {
-        let query = string(&variable["query"]["query"]);
-        let (selector, label) =
-            query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap().rsplit_once(", ").unwrap();
-        let place = format!("{DASHBOARD}, variable {}", string(&variable["name"]));
-        found.push(Shipped { place, expr: selector.to_owned(), prints: vec![label.to_owned()] });
-    }
-    found
-}
-
 /// All expressions that we ship.
 pub fn expressions() -> Vec<Shipped> {
-    let all = [alert_expressions(), dashboard_expressions(), followers::expressions()].concat();
-    assert!(all.len() > 50, "only {} expressions were found", all.len());
+    let all = [alert_expressions(), dashboards::expressions(), followers::expressions()].concat();
+    assert!(all.len() > 100, "only {} expressions were found", all.len());
     all
 }
 
@@ -225,67 +207,25 @@ fn series_in_the_tests_of_the_rules_are_such_as_we_export() {
     }
 }
 
+/// The alerts that call somebody at night.
+const PAGES: [&str; 2] = ["InferencePlannerSloMissedAtMaximum", "InferencePlannerRecommendationAbsent"];
+
 #[test]
 fn alerts_are_named_rated_and_explained() {
-    for (_, rule) in alerts() {
+    let readme = text("README.md");
+    let anchors: BTreeSet<String> = readme.lines().filter_map(|line| line.strip_prefix("#### ")).map(str::to_lowercase).collect();
+    for rule in alerts() {
         let name = string(&rule["alert"]);
         assert!(name.starts_with("InferencePlanner"), "{name}");
         assert!(["critical", "warning", "info"].contains(&string(&rule["labels"]["severity"])), "{name}");
-        for annotation in ["summary", "description", "runbook"] {
+        for annotation in ["summary", "description"] {
             assert!(!string(&rule["annotations"][annotation]).is_empty(), "{name}");
         }
+        assert_eq!(string(&rule["annotations"]["runbook_url"]), format!("README.md#{}", name.to_lowercase()));
+        assert!(anchors.contains(&name.to_lowercase()), "the README has no runbook {name}");
+        let calls = rule["labels"]["severity"] == "critical";
+        assert_eq!(calls, PAGES.contains(&name), "{name}: at night only for what cannot wait");
         assert!(!string(&rule["annotations"]["summary"]).contains("{{"), "{name}: a summary is the same for a whole group");
-    }
-}
-
-#[test]
-fn the_dashboard_is_complete_and_its_panels_lie_side_by_side() {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    assert!(dashboard.get("__inputs").is_none(), "provisioning does not fill in inputs");
-    let variables = array(&dashboard["templating"]["list"]);
-    assert!(variables.iter().any(|variable| variable["type"] == "datasource" && variable["name"] == "datasource"));
-    for variable in variables.iter().filter(|variable| variable["type"] == "query") {
-        assert_eq!(variable["datasource"]["uid"], "${datasource}");
-    }
-    let panels = panels();
-    let mut ids = BTreeSet::new();
-    let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for panel in &panels {
-        let id = panel["id"].as_u64().unwrap();
-        assert!(ids.insert(id), "panel {id} occurs twice");
-        let [x, y, width, height] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
-        assert!(x + width <= 24, "panel {id} is wider than the grid");
-        for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
-            let other = taken.insert(cell, id);
-            assert!(other.is_none(), "panels {id} and {other:?} overlap");
-        }
-        if panel["type"] == "row" {
-            continue;
-        }
-        let title = string(&panel["title"]);
-        assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{title} has no description");
-        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
-        // States have words in a unit's place.
-        let defaults = &panel["fieldConfig"]["defaults"];
-        assert!(
-            defaults["unit"].is_string() || panel["type"] == "state-timeline" && !array(&defaults["mappings"]).is_empty(),
-            "{title} has no unit"
-        );
-        let refs: BTreeSet<_> = array(&panel["targets"]).iter().map(|target| string(&target["refId"])).collect();
-        assert!(!refs.is_empty() && refs.len() == array(&panel["targets"]).len(), "{title}");
-        assert!(array(&panel["targets"]).iter().all(|target| target["datasource"]["uid"] == "${datasource}"), "{title}");
-    }
-}
-
-#[test]
-fn variables_in_expressions_are_those_of_the_dashboard() {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    let names: BTreeSet<_> = array(&dashboard["templating"]["list"]).iter().map(|variable| string(&variable["name"])).collect();
-    for Shipped { place, expr, .. } in dashboard_expressions() {
-        for rest in expr.split('$').skip(1) {
-            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
-            assert!(names.contains(name), "{place}: ${name}");
-        }
     }
 }
 
