@@ -21,7 +21,7 @@ const EXPORTER: &str = "http://inference-planner-exporter.llm.svc:10877";
 const ZERO: (&str, &str) = ("(demand ?? 1.0) > 0.0 ? max(", ", 1.0) : 0.0");
 
 /// The objects of a kind in `deploy`, with their files. Templates are no YAML until the chart is rendered.
-fn objects(kind: &str) -> Vec<(String, Value)> {
+pub fn objects(kind: &str) -> Vec<(String, Value)> {
     let named = |name: String| documents(&name).into_iter().map(move |document| (name.clone(), document)).collect::<Vec<_>>();
     files("deploy")
         .into_iter()

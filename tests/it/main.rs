@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod access;
+mod autoscaler;
 mod backtest_cli;
 #[cfg(feature = "real-programs")]
 mod browser;
