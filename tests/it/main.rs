@@ -15,6 +15,7 @@ mod dashboards;
 mod decisions;
 mod demo;
 mod discovery;
+mod documents;
 mod dynamo;
 mod engine_custom;
 mod engine_pages;
