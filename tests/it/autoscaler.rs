@@ -4,10 +4,14 @@
 //! The arithmetic is that of KEDA 2.20 (`prometheus_scaler.go`, `metrics_api_scaler.go`, the fallback) and of the HPA's
 //! `replica_calculator.go`: an external metric with AverageValue gives `ceil(V / T)`, unless `V / (T * S)` is within the tolerance of 1; then S.
 
+use inference_planner_exporter::export::catalog;
+use inference_planner_exporter::server::Server;
 use serde_json::{Value, json};
 
+use crate::export::fixture;
 use crate::followers::objects;
 use crate::promql;
+use crate::server::{get, settings, state};
 use crate::shipped::{array, string};
 
 /// Counts that are tried, and counts that are there.
@@ -238,4 +242,36 @@ fn known_mistakes_show_in_the_model() {
     let query = "sum(inference_planner_recommended_replicas)";
     let summed = with("/spec/triggers/0/metadata/query", json!(query));
     assert_eq!(scaled(&summed, &World::Recommended(vec![5.0, 5.0]), 5, false), 10, "two exporters double the pool");
+}
+
+/// The first sample of that name with these labels, as KEDA's `metrics-api` scaler reads a page: matchers are equalities, labels that are not
+/// named are ignored.
+fn first_sample(page: &str, name: &str, labels: &[(&str, &str)]) -> Vec<f64> {
+    let matches = |line: &&str| {
+        let rest = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']));
+        rest.is_some_and(|rest| labels.iter().all(|(label, value)| rest.contains(&format!("{label}=\"{value}\""))))
+    };
+    page.lines().filter(matches).map(|line| line.rsplit_once(' ').unwrap().1.parse().unwrap()).collect()
+}
+
+/// KEDA takes nothing but status 200, sends no `Accept`, reads counters and gauges, and takes the first sample that matches.
+#[tokio::test]
+async fn keda_finds_one_value_on_the_page_and_on_that_of_the_pool() {
+    let server = Server::start(settings(), state(fixture::snapshot(), fixture::AT).0).await.unwrap();
+    let name = catalog::RECOMMENDED_REPLICAS.name();
+    let whole = get(server.addr, "/metrics").await;
+    for model in &fixture::snapshot().models {
+        for pool in &model.policy.pools {
+            let own = get(server.addr, &format!("/metrics/pool/{}", pool.pool)).await;
+            for answer in [&whole, &own] {
+                assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/plain; version=0.0.4; charset=utf-8")));
+                assert!(answer.text().contains(&format!("# TYPE {name} gauge\n")) && answer.text().ends_with('\n'));
+            }
+            let labels = [("target_namespace", model.target_namespace.as_str()), ("pool", pool.pool.as_str())];
+            let by_labels = first_sample(whole.text(), &name, &labels);
+            assert_eq!(by_labels.len(), 1, "{}: which is first must not matter", pool.pool);
+            assert_eq!(first_sample(own.text(), &name, &[]), by_labels, "{}", pool.pool);
+        }
+    }
+    server.shutdown().await.unwrap();
 }

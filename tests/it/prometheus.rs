@@ -1,6 +1,7 @@
 //! Does it all work with a real Prometheus? The real binary before fake servers whose counters grow, a Prometheus that scrapes it, and
 //! every expression that we ship. Needs `prometheus` and `promtool` in PATH: `tests/run` installs them.
 
+mod learned;
 mod queried;
 
 use std::io::Write;
@@ -221,22 +222,12 @@ impl World {
 
     /// The data of an answer of Prometheus' API, or its error.
     async fn api(&self, path: &str) -> Result<Value, String> {
-        let (_, body) = get(self.prometheus_addr, path).await.map_err(|error| error.to_string())?;
-        let answer: Value = serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))?;
-        match (answer["status"] == "success", answer.get("warnings")) {
-            (true, None) => Ok(answer["data"].clone()),
-            _ => Err(body),
-        }
+        api(self.prometheus_addr, path).await
     }
 
     /// The series of an instant query.
     async fn query(&self, expr: &str) -> Result<Vec<Value>, String> {
-        let encoded: String = url::form_urlencoded::byte_serialize(expr.as_bytes()).collect();
-        let data = self.api(&format!("/api/v1/query?query={encoded}")).await?;
-        match data["resultType"].as_str() {
-            Some("vector") => Ok(data["result"].as_array().cloned().unwrap_or_default()),
-            other => Err(format!("expected a vector, got {other:?}")),
-        }
+        query(self.prometheus_addr, expr).await
     }
 
     async fn has(&self, expr: &str) -> bool {
@@ -257,6 +248,26 @@ impl World {
     }
 }
 
+/// The data of an answer of a Prometheus' API, or its error.
+async fn api(prometheus: SocketAddr, path: &str) -> Result<Value, String> {
+    let (_, body) = get(prometheus, path).await.map_err(|error| error.to_string())?;
+    let answer: Value = serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))?;
+    match (answer["status"] == "success", answer.get("warnings")) {
+        (true, None) => Ok(answer["data"].clone()),
+        _ => Err(body),
+    }
+}
+
+/// The series of an instant query.
+async fn query(prometheus: SocketAddr, expr: &str) -> Result<Vec<Value>, String> {
+    let encoded: String = url::form_urlencoded::byte_serialize(expr.as_bytes()).collect();
+    let data = api(prometheus, &format!("/api/v1/query?query={encoded}")).await?;
+    match data["resultType"].as_str() {
+        Some("vector") => Ok(data["result"].as_array().cloned().unwrap_or_default()),
+        other => Err(format!("expected a vector, got {other:?}")),
+    }
+}
+
 /// Pages that grow for as long as the test runs.
 async fn grow(servers: [Arc<FakeServer>; 2], fleet: Fleet) {
     let (start, epoch) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
@@ -268,7 +279,7 @@ async fn grow(servers: [Arc<FakeServer>; 2], fleet: Fleet) {
 
 fn exporter_config(listen: SocketAddr, targets: &[String]) -> String {
     format!(
-        "server: {{ listen: '{listen}' }}\n\
+        "server: {{ listen: '{listen}', enable_lifecycle: true }}\n\
          scrape: {{ interval: 250ms, timeout: 250ms }}\n\
          models:\n\
          - name: {MODEL}\n\
@@ -324,8 +335,8 @@ const EMPTY_WHEN_QUIET: [&str; 10] = [
     "Looks for targets A",
 ];
 
-/// Families that another preset or setting than this world's makes: nothing learns here, nothing starts, nothing waits for an acknowledgement.
-const OF_OTHERS: [&str; 4] = ["queueing_", "replica_capacity_", "decision_timed_out", "startup_seconds"];
+/// Families that another preset than this world's makes, or a replica that starts.
+const OF_OTHERS: [&str; 3] = ["queueing_", "replica_capacity_", "startup_seconds"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_shipped_expression_works_on_a_real_prometheus() {
