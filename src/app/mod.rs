@@ -27,7 +27,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Loaded, Portable, Problem};
+use crate::config::{Config, Loaded, Portable, Problem, ServerConfig, WebConfig};
 use crate::decisions::{Decision, DecisionId};
 use crate::export::snapshot::Snapshot;
 use crate::record::Recorder;
@@ -35,7 +35,7 @@ use crate::scrape::Scraper;
 use crate::scrape::discover::Discovery;
 use crate::scrape::query::Querier;
 use crate::scrape::report::TargetReport;
-use crate::server::{AcknowledgeRequest, ReloadRequest, Server, ServerHandle, Settings, State};
+use crate::server::{Access, AcknowledgeRequest, ReloadRequest, Server, ServerHandle, Settings, State};
 use crate::units::Moment;
 use clock::Clock;
 use events::Event;
@@ -116,6 +116,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let first = exporter.issue_decisions(now);
     let snapshot = Arc::new(ArcSwap::from_pointee(exporter.snapshot(now)));
 
+    let access = Arc::new(ArcSwap::from_pointee(access_of(loaded.web)));
     let (reload, reloads) = mpsc::channel(QUEUE);
     let (acknowledge, acknowledgements) = mpsc::channel(QUEUE);
     let (newest, to_await) = tokio::sync::watch::channel(exporter.last_decision());
@@ -124,6 +125,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         clock: Arc::new(move || clock.now()),
         reload: reload.clone(),
         newest: to_await,
+        access: Arc::clone(&access),
         acknowledge,
     };
     let settings = Settings::new(config.server.listen, config.server.enable_lifecycle);
@@ -144,6 +146,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         querier,
         discovery,
         snapshot,
+        access,
         newest,
         keeper,
         reporter: Reporter::new(config.report.as_ref(), now),
@@ -156,6 +159,10 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     };
     let ticking = tokio::spawn(ticker.run(inbox));
     Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
+}
+
+fn access_of(web: WebConfig) -> Access {
+    Access::new(web.tls, web.needs_certificate, web.users, &web.headers)
 }
 
 /// What the loop is asked for.
@@ -173,6 +180,7 @@ struct Ticker {
     querier: Arc<Querier>,
     discovery: Discovery,
     snapshot: Arc<ArcSwap<Snapshot>>,
+    access: Arc<ArcSwap<Access>>,
     /// Wakes those who wait for a decision.
     newest: tokio::sync::watch::Sender<DecisionId>,
     keeper: Keeper,
@@ -351,7 +359,10 @@ impl Ticker {
             self.scraper = Arc::new(scraper);
         }
         self.discovery.adopt(fleet::searches(&config));
-        if config.server != running.server {
+        self.access.store(Arc::new(access_of(loaded.web)));
+        // Where the web file lies is no matter: what it says is in force now.
+        let web_config_file = running.server.web_config_file.clone();
+        if (ServerConfig { web_config_file, ..config.server.clone() }) != running.server {
             tracing::warn!("server settings changed; they take effect at the next start");
         }
         if config.state_file != running.state_file {

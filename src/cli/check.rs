@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use super::load::{load, source};
+use super::load::{load_serving, source};
 use super::{Failure, complain};
 use crate::config::{self, Flags};
 
@@ -35,7 +35,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         return answer(&config::from_dynamo(&source(file)?)?);
     }
     let file = args.file.as_deref().or(args.config.as_deref());
-    let loaded = load(file, Flags::default())?;
+    let loaded = load_serving(file, Flags::default())?;
     if !loaded.unready.is_empty() {
         return Err(loaded.unready.into());
     }

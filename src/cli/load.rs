@@ -108,6 +108,24 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
     draft.finish(&files)
 }
 
+/// The same for who serves and for who checks: with the file that says who may read us, and what that names.
+pub fn load_serving(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
+    let mut loaded = load(file, flags)?;
+    if let Some(path) = &loaded.config.server.web_config_file {
+        let draft = config::read_web(&source(path)?);
+        let mut texts = BTreeMap::new();
+        for path in draft.files() {
+            match text_of(path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                read => drop(texts.insert(path.clone(), read.map_err(|error| error.to_string()))),
+            }
+        }
+        loaded.web = draft.finish(&texts)?;
+        loaded.config.files.extend(loaded.web.files.iter().cloned());
+    }
+    Ok(loaded)
+}
+
 /// Reads what a folder has of Dynamo's profile data.
 fn profile_folder(folder: &Path, files: &mut BTreeMap<PathBuf, Result<String, String>>) {
     let before = files.len();

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Failure;
 use super::demo::{self, DemoOptions};
-use super::load::{ModelFlags, load};
+use super::load::{ModelFlags, load, load_serving};
 use crate::app::{self, Loader, Options, Running};
 use crate::config::{Flags, Loaded};
 use crate::planner::input::PoolPolicy;
@@ -30,6 +30,9 @@ pub struct RunArgs {
     /// Address to listen on
     #[arg(long)]
     pub listen: Option<String>,
+    /// Certificates and passwords for our own port, in the format of Prometheus' file of that name
+    #[arg(long, alias = "web.config.file", value_name = "FILE")]
+    pub web_config_file: Option<PathBuf>,
     /// Where recommendations survive a restart
     #[arg(long)]
     pub state_file: Option<PathBuf>,
@@ -43,6 +46,7 @@ impl RunArgs {
         Flags {
             metrics_urls: self.metrics_urls.clone(),
             listen: self.listen.clone(),
+            web_config_file: self.web_config_file.clone(),
             state_file: self.state_file.clone(),
             ..self.model.flags()
         }
@@ -55,7 +59,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::Usage("expected --config FILE, or --metrics-url URL with flags that describe one model".to_owned()));
     }
     let (record, without_file) = (args.record.clone(), args.config.is_none());
-    let loader: Loader = Arc::new(move || load(args.config.as_deref(), args.flags()));
+    let loader: Loader = Arc::new(move || load_serving(args.config.as_deref(), args.flags()));
     let loaded = loader()?;
     let limits = without_file.then(|| limits(&loaded));
     block_on(async {

@@ -236,7 +236,7 @@ impl Needed {
 }
 
 /// The certificates of a text, at least one; or what is there instead.
-fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, &'static str> {
+pub(super) fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, &'static str> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match found {
         Ok(found) if found.is_empty() && text.trim().is_empty() => Err("nothing"),

@@ -49,6 +49,9 @@ pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
     yaml.line(1, format_args!("listen: {}", quoted(&config.server.listen.to_string())));
     yaml.line(1, format_args!("enable_lifecycle: {}", config.server.enable_lifecycle));
     yaml.line(1, format_args!("acknowledge_within: {}", text(config.server.acknowledge_within)));
+    if let Some(path) = &config.server.web_config_file {
+        yaml.line(1, format_args!("web_config_file: {}", quoted(&path.display().to_string())));
+    }
     yaml.line(0, "scrape:");
     let scrape = &config.scrape;
     yaml.line(1, format_args!("interval: {}", text(scrape.interval)));

@@ -43,6 +43,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// `--state-file`.
     pub state_file: Option<PathBuf>,
+    /// `--web-config-file`.
+    pub web_config_file: Option<PathBuf>,
     /// `--queueing-config`.
     pub queueing_config: Option<PathBuf>,
 }
@@ -73,6 +75,9 @@ impl Flags {
         }
         if let Some(path) = self.state_file.as_deref().and_then(|path| text_of(path, "--state-file", problems)) {
             insert(&mut dict, "state_file", Layered::from(path));
+        }
+        if let Some(path) = self.web_config_file.as_deref().and_then(|path| text_of(path, "--web-config-file", problems)) {
+            insert(&mut dict, "server.web_config_file", Layered::from(path));
         }
         if let Some(path) = self.queueing_config.as_deref().and_then(|path| text_of(path, "--queueing-config", problems)) {
             insert(&mut dict, "queueing_config", Layered::from(path));
@@ -164,6 +169,7 @@ pub(super) fn flag_of(path: &str) -> Option<&'static str> {
         "models[].pools[].min_replicas" => "--min-replicas",
         "models[].pools[].max_replicas" => "--max-replicas",
         "server.listen" => "--listen",
+        "server.web_config_file" => "--web-config-file",
         "state_file" => "--state-file",
         "queueing_config" => "--queueing-config",
         _ => return None,

@@ -20,7 +20,7 @@ use super::problem::{self, Problem};
 use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
-use super::{Config, ModelConfig, ModelSelector, budgets, names, profile, queueing, warnings};
+use super::{Config, ModelConfig, ModelSelector, ServerConfig, WebConfig, budgets, names, profile, queueing, warnings};
 use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::planner::model::envelope::Envelope;
 use crate::units::{ModelId, PoolId, Role};
@@ -76,6 +76,8 @@ pub struct Loaded {
     /// The configuration as YAML, defaults filled in, paths resolved and credentials hidden. It loads again to the same configuration, save
     /// for the hidden credentials, when it is read as a file of the folder in which the process runs.
     pub effective: String,
+    /// Who may read us. The caller reads it where it is needed ([`super::read_web`]); here it is the default.
+    pub web: WebConfig,
     /// The same in a form that can be carried elsewhere.
     pub portable: Portable,
 }
@@ -401,7 +403,7 @@ impl Draft {
         }
         let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         config.hash = digits[..HASH_DIGITS].to_owned();
-        Loaded { config, warnings: Vec::new(), notes: Vec::new(), unready: Vec::new(), effective, portable }
+        Loaded { config, warnings: Vec::new(), notes: Vec::new(), unready: Vec::new(), effective, web: WebConfig::default(), portable }
     }
 }
 
@@ -439,7 +441,9 @@ fn portable(config: &Config, origins: &[Origins<'_>], said: &Said) -> Portable {
         document.and_then(Result::ok).unwrap_or_default()
     };
     let queueing_config = config.queueing_config.as_ref().map(|_| PathBuf::from(FOLDER));
-    let rendered = effective::render(&Config { queueing_config, ..config.clone() }, &beside);
+    // Who plans again elsewhere serves nobody.
+    let server = ServerConfig { web_config_file: None, ..config.server.clone() };
+    let rendered = effective::render(&Config { queueing_config, server, ..config.clone() }, &beside);
     let profiles = names.iter().zip(origins).filter_map(|(name, known)| Some((name.clone(), text(known.profile?))));
     let entries = said.map.texts.iter().map(|(name, text)| (format!("{FOLDER}/{name}"), text.clone()));
     Portable { config: rendered, files: profiles.chain(entries).collect() }

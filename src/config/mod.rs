@@ -22,6 +22,7 @@
 //! | `loops` | which loops does preset dynamo run, and how far may they go |
 //! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
+//! | `web` | who may read us, and over what |
 //! | `load` | the two phases |
 //! | `effective`, `reference` | the configuration with its defaults; the generated `README.md` |
 
@@ -54,6 +55,7 @@ mod targets;
 mod tree;
 mod untold;
 mod warnings;
+mod web;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -73,6 +75,7 @@ pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
 pub use targets::{DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
 pub use tree::SourceText;
+pub use web::{WebConfig, WebDraft, read_web};
 
 use crate::engines::Dialect;
 use crate::planner::input::{GpuBand, ModelPolicy, Pin, SourceId};
@@ -114,6 +117,8 @@ pub struct ServerConfig {
     pub enable_lifecycle: bool,
     /// How long a decision may go without an acknowledgement.
     pub acknowledge_within: Duration,
+    /// Where certificates and passwords of our own server are read from; see [`read_web`].
+    pub web_config_file: Option<PathBuf>,
 }
 
 /// Reports that are written while it runs.

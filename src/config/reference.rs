@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::check;
 use super::dynamo;
 use super::layers;
-use super::schema::{ENTRY_KEYS, Fallback, KEYS, Key, Kind, OVERRIDE_KEYS};
+use super::schema::{ENTRY_KEYS, Fallback, KEYS, Key, Kind, OVERRIDE_KEYS, WEB_KEYS};
 
 const INTRODUCTION: &str = "\
 # The configuration
@@ -32,6 +32,20 @@ A file that does not exist pins nothing, so that it can be created when it is ne
 
 ```yaml
 - { pool: qwen3-8b-decode, replicas: 6, until: \"2026-01-31T18:00:00+02:00\", reason: \"launch\" }
+```
+
+";
+
+const WEB: &str = "\
+## The file of `server.web_config_file`
+
+Certificates and passwords of our own port, in the format of Prometheus' `--web.config.file`; `promtool check web-config` reads it as well. YAML. It is checked with the configuration, and a reload refuses both or takes both.
+`/-/healthy` and `/-/ready` ask for neither password nor certificate, so that a kubelet can probe them. A password that was right is remembered until the next reload; wrong ones are checked two at a time. Connections that were made under other settings are answered once more, then closed.
+Not in this format: `rate_limit`, versions before TLS 1.2, and client certificates that nobody verifies.
+
+```yaml
+tls_server_config: { cert_file: tls.crt, key_file: tls.key, client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt }
+basic_auth_users: { prometheus: $2y$10$... }   # htpasswd -nB prometheus
 ```
 
 ";
@@ -74,6 +88,9 @@ pub fn render() -> String {
     page.push('\n');
     page.push_str(OVERRIDES);
     table(&mut page, OVERRIDE_KEYS);
+    page.push('\n');
+    page.push_str(WEB);
+    table(&mut page, WEB_KEYS);
     page.push('\n');
     page.push_str(CONFIG_MAP);
     table(&mut page, ENTRY_KEYS);

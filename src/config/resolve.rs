@@ -16,7 +16,7 @@ use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
     ModelSelector, ReportConfig, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset,
-    queueing, scalar, schema,
+    queueing, scalar,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{
@@ -82,6 +82,7 @@ pub(super) struct ModelDraft {
 /// The settings outside models. Relative paths in the file start at `folder`.
 pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
     let server = (values.address("server.listen"), values.switch("server.enable_lifecycle"), values.span("server.acknowledge_within"));
+    let web_config_file = path(values, "server.web_config_file", folder);
     let (interval, timeout) = (values.span("scrape.interval"), values.span("scrape.timeout"));
     if let (Some(interval), Some(timeout)) = (interval, timeout)
         && timeout > interval
@@ -112,7 +113,7 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
     Settings {
         server: match server {
             (Some(listen), Some(enable_lifecycle), Some(acknowledge_within)) => {
-                Some(ServerConfig { listen, enable_lifecycle, acknowledge_within })
+                Some(ServerConfig { listen, enable_lifecycle, acknowledge_within, web_config_file })
             }
             _ => None,
         },
@@ -425,7 +426,6 @@ fn every_source_is_measured(values: &mut Values, key: &str, pools: usize, traffi
 }
 
 pub(super) fn path(values: &mut Values, at: &str, folder: &Path) -> Option<PathBuf> {
-    debug_assert!(schema::find(schema::KEYS, at).is_some(), "{at} is not in the table");
     let text = values.text(at)?;
     // Paths in the file are relative to it, so that a folder can be moved as a whole; those of the shell start where the shell stands.
     Some(if values.layer(at) == Layer::File { folder.join(text) } else { PathBuf::from(text) })

@@ -4,6 +4,7 @@
 //! `[]` in a path stands for the elements of a list.
 
 mod planner;
+mod web;
 
 use crate::engines::ENGINES;
 use crate::engines::custom::{Custom, Meaning};
@@ -156,6 +157,8 @@ fn replica_sources() -> Vec<&'static str> {
     vec!["metric", "targets", "kubernetes", "observed"]
 }
 
+pub(super) use web::KEYS as WEB_KEYS;
+
 use Fallback::{Derived, Required, Value};
 use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Number, Path, Port, Proxy, Span, Switch, Target, Text, Url};
 
@@ -208,6 +211,7 @@ const TO_PLANNER: &[Key] = &[
     section("server", "Our own HTTP server."),
     key("server.listen", Address, Value("0.0.0.0:10877"), "Address and port to listen on."),
     key("server.enable_lifecycle", Switch, Value("false"), "Whether `POST` is allowed: reloads, and acknowledgements of decisions."),
+    key("server.web_config_file", Path, Derived("none: everybody may read us, in clear text"), "A file with certificates and passwords, in the format of Prometheus' `--web.config.file`; see below. It and what it names are read again when they change."),
     key("server.acknowledge_within", Span(SECOND), Value("30m"), "With `enable_lifecycle`: a decision that nobody has acknowledged for so long is called timed out, and told once in the log. Nothing waits for it."),
     section("scrape", "How the targets are read."),
     key("scrape.interval", Span(100 * MILLIS), Value("5s"), "Time between two rounds of scrapes."),
@@ -394,7 +398,7 @@ mod tests {
 
     #[test]
     fn every_key_is_listed_once_below_its_section_with_its_meaning() {
-        for table in [KEYS, OVERRIDE_KEYS, ENTRY_KEYS] {
+        for table in [KEYS, OVERRIDE_KEYS, ENTRY_KEYS, WEB_KEYS] {
             for (index, key) in table.iter().enumerate() {
                 assert!(table[..index].iter().all(|other| other.path != key.path), "{} is listed twice", key.path);
                 let holder = key.path.strip_suffix("[]").or_else(|| key.path.rsplit_once('.').map(|(holder, _)| holder));

@@ -4,6 +4,7 @@
 //! reload, an acknowledgement, a long poll. Slow or many clients cost a bounded amount: headers, requests and stalled writes have deadlines,
 //! connections and waits a limit.
 
+mod access;
 mod connection;
 mod decisions;
 pub mod page;
@@ -20,6 +21,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+pub use access::Access;
+
 use crate::decisions::{Decision, DecisionId, Refusal};
 use crate::export::page::{Clock, Page};
 use crate::export::snapshot::Snapshot;
@@ -34,7 +37,7 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Whether reloads and acknowledgements over HTTP are allowed.
     pub enable_lifecycle: bool,
-    /// Time for the head of a request to arrive; also how long a connection may be idle.
+    /// Time for the head of a request to arrive; also for a handshake, and how long a connection may be idle.
     pub header_timeout: Duration,
     /// Time for an answer to be made, and for a stalled client to take more of it.
     pub request_timeout: Duration,
@@ -91,6 +94,8 @@ pub struct State {
     pub reload: mpsc::Sender<ReloadRequest>,
     /// Changes after each snapshot with a new decision, to its id. Waits end when the sender goes.
     pub newest: watch::Receiver<DecisionId>,
+    /// Who may ask, as it is now.
+    pub access: Arc<ArcSwap<Access>>,
     /// Where acknowledgements are given.
     pub acknowledge: mpsc::Sender<AcknowledgeRequest>,
 }
@@ -112,13 +117,11 @@ impl Server {
         let addr = listener.local_addr()?;
         let page = Page::new(state.snapshot.clone(), state.clock.clone()).map_err(io::Error::other)?;
         let (end, ending) = watch::channel(false);
+        let limit = connection::Limit::new(&settings, Arc::clone(&state.access));
         let router = routes::router(&settings, state, page, ending);
 
         let handle = Handle::new();
-        let mut server = axum_server::Server::from_listener(listener)
-            .acceptor(connection::Limit::new(settings.max_connections, settings.request_timeout))
-            .handle(handle.clone())
-            .http1_only();
+        let mut server = axum_server::Server::from_listener(listener).acceptor(limit).handle(handle.clone()).http1_only();
         server.http_builder().http1().header_read_timeout(settings.header_timeout).max_buf_size(HEAD_LIMIT);
         let task = tokio::spawn(server.serve(router.into_make_service()));
         Ok(ServerHandle { addr, handle, task, end, grace: settings.shutdown_grace })

@@ -10,6 +10,7 @@ use axum::http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use flate2::Compression;
@@ -18,6 +19,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 
+use super::access::{Gate, admit};
 use super::{Settings, State, decisions, page};
 use crate::export::page::{CONTENT_TYPE as METRICS, Page, render_recommendation};
 use crate::export::served::{as_served, find_pool, patience, served};
@@ -53,6 +55,7 @@ impl Shared {
 }
 
 pub(super) fn router(settings: &Settings, state: State, page: Page, ending: watch::Receiver<bool>) -> Router {
+    let gate = Gate::new(Arc::clone(&state.access), settings.request_timeout);
     let shared = Arc::new(Shared {
         state,
         page,
@@ -78,6 +81,7 @@ pub(super) fn router(settings: &Settings, state: State, page: Page, ending: watc
         .route("/api/v1/decisions", waiting)
         .with_state(shared)
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(from_fn_with_state(gate, admit))
         .layer(CatchPanicLayer::new())
 }
 

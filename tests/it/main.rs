@@ -1,15 +1,21 @@
 //! The one integration test binary.
 
 mod access;
+mod autoscaler;
 mod backtest_cli;
 #[cfg(feature = "real-programs")]
 mod browser;
+#[cfg(feature = "real-programs")]
+mod chart;
 mod config;
 mod config_files;
 mod config_wva;
+mod container;
+mod dashboards;
 mod decisions;
 mod demo;
 mod discovery;
+mod documents;
 mod dynamo;
 mod engine_custom;
 mod engine_pages;
@@ -17,6 +23,7 @@ mod engines;
 mod export;
 mod exposition;
 mod fake;
+mod followers;
 mod learning;
 #[allow(dead_code)]
 mod nameserver;
@@ -39,3 +46,4 @@ mod simulator_pages;
 mod state;
 mod status_page;
 mod tidy;
+mod web;

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 use inference_planner_exporter::export::catalog::{self, Kind, Values};
 
+use crate::shipped;
+
 /// Labels that the Prometheus operator or a scrape configuration adds to every series.
 pub const SCRAPE_LABELS: [&str; 7] = ["job", "instance", "namespace", "pod", "service", "endpoint", "container"];
 
@@ -83,7 +85,7 @@ const AGGREGATIONS: [&str; 10] = ["sum", "min", "max", "avg", "count", "group", 
 /// Operators from the loosest to the tightest.
 const PRECEDENCE: [&[&str]; 5] = [&["or"], &["and", "unless"], &["==", "!=", ">", "<", ">=", "<="], &["+", "-"], &["*", "/", "%"]];
 const COUNTER_FUNCTIONS: [&str; 3] = ["rate", "irate", "increase"];
-const SERIES_FUNCTIONS: [&str; 12] = [
+const SERIES_FUNCTIONS: [&str; 13] = [
     "last_over_time",
     "min_over_time",
     "max_over_time",
@@ -91,6 +93,7 @@ const SERIES_FUNCTIONS: [&str; 12] = [
     "sum_over_time",
     "count_over_time",
     "changes",
+    "resets",
     "delta",
     "abs",
     "ceil",
@@ -352,6 +355,10 @@ fn known(names: &[String], labels: &BTreeSet<String>) -> Result<(), String> {
 }
 
 fn family_labels(name: &str, matchers: &[Matcher]) -> Result<BTreeSet<String>, String> {
+    if let Some(recorded) = shipped::recorded().get(name) {
+        let all = parse(recorded).and_then(|expr| labels(&expr))?.unwrap_or_default();
+        return matchers.iter().try_for_each(|matcher| known(std::slice::from_ref(&matcher.label), &all)).map(|()| all);
+    }
     // Prometheus makes this one itself.
     let own = if name == "up" { Vec::new() } else { catalog::labels(name).ok_or_else(|| format!("no family {name}"))? };
     let all: BTreeSet<String> = own.into_iter().chain(SCRAPE_LABELS).map(str::to_owned).collect();

@@ -33,7 +33,8 @@ pub fn settings() -> Settings {
 pub fn state(snapshot: Snapshot, now: Moment) -> (State, mpsc::Receiver<ReloadRequest>) {
     let (reload, requests) = mpsc::channel(1);
     let (newest, acknowledge) = (watch::channel(DecisionId(0)).1, mpsc::channel(1).0);
-    (State { snapshot: Arc::new(ArcSwap::from_pointee(snapshot)), clock: Arc::new(move || now), reload, newest, acknowledge }, requests)
+    let (snapshot, access) = (Arc::new(ArcSwap::from_pointee(snapshot)), Arc::default());
+    (State { snapshot, clock: Arc::new(move || now), reload, newest, access, acknowledge }, requests)
 }
 
 async fn start(snapshot: Snapshot, now: Moment) -> ServerHandle {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::LazyLock;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use inference_planner_exporter::export::catalog;
@@ -10,14 +10,10 @@ use inference_planner_exporter::planner::plan::Reason;
 use inference_planner_exporter::units::Role;
 use serde_json::Value;
 
-use crate::promql;
+use crate::{dashboards, followers, promql};
 
 /// The rules that we ship.
 pub const RULES: &str = "alerts/inference-planner.rules.yaml";
-/// The dashboard that we ship.
-pub const DASHBOARD: &str = "dashboards/overview.json";
-/// An HPA asks for its metrics this often, and KEDA counts a failure each time.
-const HPA_PERIOD: Duration = Duration::from_secs(15);
 
 /// An expression and where it stands.
 #[derive(Clone, Debug)]
@@ -41,7 +37,7 @@ pub fn text(name: &str) -> String {
 }
 
 /// All files below a folder, by name.
-fn files(folder: &str) -> Vec<String> {
+pub fn files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path(folder)).unwrap() {
         let name = format!("{folder}/{}", entry.unwrap().file_name().into_string().unwrap());
@@ -52,41 +48,59 @@ fn files(folder: &str) -> Vec<String> {
     found
 }
 
-fn documents(name: &str) -> Vec<Value> {
+/// The documents of a YAML file.
+pub fn documents(name: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-fn array(value: &Value) -> &[Value] {
+/// The members of a list; none where there is no list.
+pub fn array(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn string(value: &Value) -> &str {
+/// A text.
+pub fn string(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("expected a text, found {value}"))
 }
 
 /// The words between `open` and `close`.
-fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
+pub fn between<'a>(text: &'a str, open: &str, close: &str) -> Vec<&'a str> {
     text.split(open).skip(1).filter_map(|rest| rest.split_once(close)).map(|(inside, _)| inside).collect()
 }
 
-/// Words that start like a family of ours or of every process.
+/// Words that start like a family of ours or of every process. Names of recorded series have a colon, and begin with a level.
 fn family_names(text: &str) -> BTreeSet<&str> {
-    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && !['_', ':'].contains(&character));
     words.filter(|word| word.starts_with(catalog::PREFIX) || word.starts_with("process_")).collect()
 }
 
-/// The alerts, each with its group's name.
-pub fn alerts() -> Vec<(String, Value)> {
+/// All rules, in order.
+pub fn rules() -> Vec<Value> {
     let groups = documents(RULES).remove(0);
-    let of_group =
-        |group: &Value| array(&group["rules"]).iter().map(|rule| (string(&group["name"]).to_owned(), rule.clone())).collect::<Vec<_>>();
-    array(&groups["groups"]).iter().flat_map(of_group).collect()
+    array(&groups["groups"]).iter().flat_map(|group| array(&group["rules"]).to_vec()).collect()
+}
+
+/// The alerts.
+pub fn alerts() -> Vec<Value> {
+    rules().into_iter().filter(|rule| rule["alert"].is_string()).collect()
+}
+
+/// Expressions that are recorded, by the names of their series.
+pub fn recorded() -> &'static BTreeMap<String, String> {
+    static RECORDED: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
+        let named = |rule: &Value| Some((rule["record"].as_str()?.to_owned(), string(&rule["expr"]).to_owned()));
+        rules().iter().filter_map(named).collect()
+    });
+    &RECORDED
 }
 
 /// Every expression of the rules: conditions, and queries inside annotations.
 pub fn alert_expressions() -> Vec<Shipped> {
     let mut found = Vec::new();
-    for (_, rule) in alerts() {
+    for (record, expr) in recorded() {
+        found.push(Shipped { place: format!("{RULES}, {record}"), expr: expr.clone(), prints: Vec::new() });
+    }
+    for rule in alerts() {
         let place = format!("{RULES}, {}", string(&rule["alert"]));
         let annotations = rule["annotations"].to_string();
         let prints = annotations
@@ -103,62 +117,10 @@ pub fn alert_expressions() -> Vec<Shipped> {
     found
 }
 
-/// The panels of the dashboard.
-fn panels() -> Vec<Value> {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    array(&dashboard["panels"]).to_vec()
-}
-
-/// Every expression of the dashboard: panels, annotations, variables.
-pub fn dashboard_expressions() -> Vec<Shipped> {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    let mut found = Vec::new();
-    for panel in panels() {
-        for target in array(&panel["targets"]) {
-            let place = format!("{DASHBOARD}, {} {}", string(&panel["title"]), string(&target["refId"]));
-            let legend = target["legendFormat"].as_str().unwrap_or_default();
-            let prints = between(legend, "{{", "}}").into_iter().map(|label| label.trim().to_owned()).collect();
-            found.push(Shipped { place, expr: string(&target["expr"]).to_owned(), prints });
-        }
-    }
-    for annotation in array(&dashboard["annotations"]["list"]).iter().filter(|annotation| annotation["expr"].is_string()) {
-        let prints = string(&annotation["tagKeys"]).split(',').map(str::to_owned).collect();
-        found.push(Shipped { place: format!("{DASHBOARD}, annotation"), expr: string(&annotation["expr"]).to_owned(), prints });
-    }
-    for variable in array(&dashboard["templating"]["list"]).iter().filter(|variable| variable["type"] == "query") {
-        let query = string(&variable["query"]["query"]);
-        let (selector, label) =
-            query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')).unwrap().rsplit_once(", ").unwrap();
-        let place = format!("{DASHBOARD}, variable {}", string(&variable["name"]));
-        found.push(Shipped { place, expr: selector.to_owned(), prints: vec![label.to_owned()] });
-    }
-    found
-}
-
-/// The ScaledObjects of a file.
-fn scaled_objects() -> Vec<(String, Value)> {
-    let named = |name: String| documents(&name).into_iter().map(move |document| (name.clone(), document)).collect::<Vec<_>>();
-    files("deploy")
-        .into_iter()
-        .filter(|name| name.ends_with(".yaml"))
-        .flat_map(named)
-        .filter(|(_, object)| object["kind"] == "ScaledObject")
-        .collect()
-}
-
-/// The queries of KEDA objects.
-pub fn keda_expressions() -> Vec<Shipped> {
-    let query = |(name, object): &(String, Value)| {
-        let query = object["spec"]["triggers"][0]["metadata"]["query"].as_str()?;
-        Some(Shipped { place: format!("{name}, {}", object["metadata"]["name"]), expr: query.to_owned(), prints: Vec::new() })
-    };
-    scaled_objects().iter().filter_map(query).collect()
-}
-
 /// All expressions that we ship.
 pub fn expressions() -> Vec<Shipped> {
-    let all = [alert_expressions(), dashboard_expressions(), keda_expressions()].concat();
-    assert!(all.len() > 50, "only {} expressions were found", all.len());
+    let all = [alert_expressions(), dashboards::expressions(), followers::expressions()].concat();
+    assert!(all.len() > 100, "only {} expressions were found", all.len());
     all
 }
 
@@ -177,7 +139,8 @@ fn object(name: &str, kind: &str) -> Value {
     documents(&format!("deploy/kubernetes/{name}")).into_iter().find(|document| document["kind"] == kind).unwrap()
 }
 
-fn example() -> Loaded {
+/// The configuration that the shipped objects follow.
+pub fn example() -> Loaded {
     load("deploy/example/config.yaml", &text("deploy/example/config.yaml"), &text("deploy/example/profile.json"))
 }
 
@@ -244,67 +207,25 @@ fn series_in_the_tests_of_the_rules_are_such_as_we_export() {
     }
 }
 
+/// The alerts that call somebody at night.
+const PAGES: [&str; 2] = ["InferencePlannerSloMissedAtMaximum", "InferencePlannerRecommendationAbsent"];
+
 #[test]
 fn alerts_are_named_rated_and_explained() {
-    for (_, rule) in alerts() {
+    let readme = text("README.md");
+    let anchors: BTreeSet<String> = readme.lines().filter_map(|line| line.strip_prefix("#### ")).map(str::to_lowercase).collect();
+    for rule in alerts() {
         let name = string(&rule["alert"]);
         assert!(name.starts_with("InferencePlanner"), "{name}");
         assert!(["critical", "warning", "info"].contains(&string(&rule["labels"]["severity"])), "{name}");
-        for annotation in ["summary", "description", "runbook"] {
+        for annotation in ["summary", "description"] {
             assert!(!string(&rule["annotations"][annotation]).is_empty(), "{name}");
         }
+        assert_eq!(string(&rule["annotations"]["runbook_url"]), format!("README.md#{}", name.to_lowercase()));
+        assert!(anchors.contains(&name.to_lowercase()), "the README has no runbook {name}");
+        let calls = rule["labels"]["severity"] == "critical";
+        assert_eq!(calls, PAGES.contains(&name), "{name}: at night only for what cannot wait");
         assert!(!string(&rule["annotations"]["summary"]).contains("{{"), "{name}: a summary is the same for a whole group");
-    }
-}
-
-#[test]
-fn the_dashboard_is_complete_and_its_panels_lie_side_by_side() {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    assert!(dashboard.get("__inputs").is_none(), "provisioning does not fill in inputs");
-    let variables = array(&dashboard["templating"]["list"]);
-    assert!(variables.iter().any(|variable| variable["type"] == "datasource" && variable["name"] == "datasource"));
-    for variable in variables.iter().filter(|variable| variable["type"] == "query") {
-        assert_eq!(variable["datasource"]["uid"], "${datasource}");
-    }
-    let panels = panels();
-    let mut ids = BTreeSet::new();
-    let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for panel in &panels {
-        let id = panel["id"].as_u64().unwrap();
-        assert!(ids.insert(id), "panel {id} occurs twice");
-        let [x, y, width, height] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
-        assert!(x + width <= 24, "panel {id} is wider than the grid");
-        for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
-            let other = taken.insert(cell, id);
-            assert!(other.is_none(), "panels {id} and {other:?} overlap");
-        }
-        if panel["type"] == "row" {
-            continue;
-        }
-        let title = string(&panel["title"]);
-        assert!(panel["description"].as_str().is_some_and(|text| text.ends_with('.')), "{title} has no description");
-        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
-        // States have words in a unit's place.
-        let defaults = &panel["fieldConfig"]["defaults"];
-        assert!(
-            defaults["unit"].is_string() || panel["type"] == "state-timeline" && !array(&defaults["mappings"]).is_empty(),
-            "{title} has no unit"
-        );
-        let refs: BTreeSet<_> = array(&panel["targets"]).iter().map(|target| string(&target["refId"])).collect();
-        assert!(!refs.is_empty() && refs.len() == array(&panel["targets"]).len(), "{title}");
-        assert!(array(&panel["targets"]).iter().all(|target| target["datasource"]["uid"] == "${datasource}"), "{title}");
-    }
-}
-
-#[test]
-fn variables_in_expressions_are_those_of_the_dashboard() {
-    let dashboard: Value = serde_json::from_str(&text(DASHBOARD)).unwrap();
-    let names: BTreeSet<_> = array(&dashboard["templating"]["list"]).iter().map(|variable| string(&variable["name"])).collect();
-    for Shipped { place, expr, .. } in dashboard_expressions() {
-        for rest in expr.split('$').skip(1) {
-            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap();
-            assert!(names.contains(name), "{place}: ${name}");
-        }
     }
 }
 
@@ -375,65 +296,6 @@ fn the_example_and_the_config_map_plan_the_same_pools() {
     let profile = string(&object("configmap.yaml", "ConfigMap")["data"]["profile.json"]).to_owned();
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     assert_eq!(parsed(&profile), parsed(&text("deploy/example/profile.json")));
-}
-
-#[test]
-fn scaled_objects_never_shrink_a_blind_pool() {
-    let objects = scaled_objects();
-    let config = example().config;
-    let model = &config.models[0];
-    let mut seen: BTreeSet<(String, String)> = BTreeSet::new();
-    for (file, object) in &objects {
-        let (spec, pool) = (&object["spec"], string(&object["metadata"]["name"]));
-        let place = format!("{file}, {pool}");
-        let policy =
-            model.policy.pools.iter().find(|policy| policy.pool.as_str() == pool).unwrap_or_else(|| panic!("{place}: no such pool"));
-        let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{place}: expected a count, found {value}"));
-        let (min, max) = (u64::from(policy.limits.min().0), u64::from(policy.limits.max().0));
-        assert!(number(&spec["minReplicaCount"]) <= min && number(&spec["maxReplicaCount"]) >= max, "{place}: limits");
-        let fallback = &spec["fallback"];
-        assert_eq!(fallback["behavior"], "currentReplicasIfHigher", "{place}");
-        assert!(number(&fallback["replicas"]) >= min.max(1), "{place}: fallback replicas");
-        let patience = HPA_PERIOD * u32::try_from(number(&fallback["failureThreshold"])).unwrap();
-        assert!(patience >= model.policy.hold_for, "{place}: the fallback comes after {patience:?}, before a held value is dropped");
-        let behavior = &spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"];
-        for direction in ["scaleUp", "scaleDown"] {
-            assert_eq!(behavior[direction]["tolerance"], 0, "{place}: {direction}");
-        }
-        assert!(number(&behavior["scaleDown"]["stabilizationWindowSeconds"]) >= 300, "{place}");
-        assert!(!array(&behavior["scaleDown"]["policies"]).is_empty(), "{place}: steps down have no limit");
-        let [trigger] = array(&spec["triggers"]) else { panic!("{place}: expected one trigger") };
-        assert_eq!(trigger["metricType"], "AverageValue", "{place}");
-        let metadata = &trigger["metadata"];
-        match string(&trigger["type"]) {
-            "prometheus" => {
-                assert_eq!((&metadata["threshold"], &metadata["ignoreNullValues"]), (&Value::from("1"), &Value::from("false")), "{place}");
-                asks_for_one_series(string(&metadata["query"]), &model.target_namespace, pool);
-            }
-            "metrics-api" => {
-                let listen = object_port();
-                let url = format!("http://inference-planner-exporter.llm.svc:{listen}/metrics/pool/{pool}");
-                assert_eq!((string(&metadata["url"]), string(&metadata["format"])), (url.as_str(), "prometheus"), "{place}");
-                assert_eq!(string(&metadata["valueLocation"]), catalog::RECOMMENDED_REPLICAS.name(), "{place}");
-                assert_eq!(metadata["targetValue"], "1", "{place}");
-            }
-            other => panic!("{place}: trigger {other}"),
-        }
-        assert!(seen.insert((file.clone(), pool.to_owned())), "{place} occurs twice");
-    }
-    // Each file scales every pool, in either of the two ways.
-    assert_eq!(seen.len(), 2 * model.policy.pools.len());
-}
-
-fn asks_for_one_series(query: &str, namespace: &str, pool: &str) {
-    let expr = promql::parse(query).unwrap();
-    let promql::Node::Aggregate { operator, grouping, arguments } = &expr.node else { panic!("{query}") };
-    assert_eq!((operator.as_str(), grouping), ("max", &Some((true, vec!["target_namespace".to_owned(), "pool".to_owned()]))), "{query}");
-    let [promql::Expr { node: promql::Node::Selector { name, matchers }, .. }] = arguments.as_slice() else { panic!("{query}") };
-    assert_eq!(*name, catalog::RECOMMENDED_REPLICAS.name());
-    let pinned: BTreeMap<_, _> =
-        matchers.iter().map(|matcher| (matcher.label.as_str(), (matcher.operator.as_str(), matcher.value.as_str()))).collect();
-    assert_eq!(pinned, BTreeMap::from([("target_namespace", ("=", namespace)), ("pool", ("=", pool))]), "{query}");
 }
 
 /// The port of the Service.
