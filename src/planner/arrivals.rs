@@ -27,6 +27,11 @@ pub struct Arrivals {
     slices: Vec<Arrived>,
     /// Upper bounds of prompt lengths, and how many were below and above the one before.
     lengths: Vec<(f64, f64)>,
+    /// Mean lengths in the last slice that had any: what is expected after a pause that is longer than all slices.
+    #[serde(default)]
+    last_prompts: Option<f64>,
+    #[serde(default)]
+    last_answers: Option<f64>,
 }
 
 /// One window.
@@ -77,14 +82,18 @@ impl Arrivals {
             _ => (0.0, 0.0),
         };
         let seen = &window.observation;
-        self.slices.push(Arrived {
+        let slice = Arrived {
             at: now.monotonic.as_secs_f64(),
             seconds,
             requests: rates[0] * seconds,
             supported: rates[1] * seconds,
             prompts: told(&prompts, seen.input_tokens.map(|tokens| tokens.get())),
             answers: told(&answers, seen.output_tokens.map(|tokens| tokens.get())),
-        });
+        };
+        let mean = |(count, sum): (f64, f64)| Some(sum / count).filter(|mean| *mean > 0.0 && mean.is_finite());
+        self.last_prompts = mean(slice.prompts).or(self.last_prompts);
+        self.last_answers = mean(slice.answers).or(self.last_answers);
+        self.slices.push(slice);
         self.slices.drain(..self.slices.len().saturating_sub(LONGEST));
         if let Some(Growth { buckets: Buckets::Known(buckets), .. }) = &prompts {
             self.remember(buckets);
@@ -104,7 +113,7 @@ impl Arrivals {
         self.lengths.iter_mut().zip(&fresh).for_each(|(known, (_, count))| known.1 = known.1 * keep + count);
     }
 
-    /// What is coming. `None` before a request of known lengths was seen.
+    /// What is coming. `None` before requests of known lengths were seen.
     pub fn coming(&self) -> Option<Coming> {
         let of = |of: &dyn Fn(&Arrived) -> (f64, f64)| -> Vec<Slice> {
             let slice = |arrived: &Arrived| {
@@ -114,12 +123,16 @@ impl Arrivals {
             self.slices.iter().map(slice).collect()
         };
         let rate = level(&of(&|arrived| (arrived.seconds, arrived.requests)), Noise::Counts)?;
-        let shape = self.shape();
-        let input = level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape)))?.value;
-        let output = level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION))?.value;
-        if !(input > 0.0 && output > 0.0) {
+        // Counters near the end of the number range say nothing.
+        if ![rate.value, rate.slope, rate.error].iter().all(|number| number.is_finite()) {
             return None;
         }
+        let shape = self.shape();
+        let mean = |lengths: Option<Level>, last: Option<f64>| {
+            lengths.map(|level| level.value).filter(|mean| *mean > 0.0 && mean.is_finite()).or(last)
+        };
+        let input = mean(level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape))), self.last_prompts)?;
+        let output = mean(level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION)), self.last_answers)?;
         let recent = self.slices.iter().rev().take_while(|arrived| arrived.at >= self.slices[self.slices.len() - 1].at - rate.over);
         let (seen, all) = recent.fold((0.0, 0.0), |(seen, all), arrived| (seen + arrived.supported, all + arrived.requests));
         Some(Coming {

@@ -31,6 +31,9 @@
 //! within ITL = Phi((N b* - m) / sqrt(m g / (1 - s)))
 //! ```
 //!
+//! Where prompts are computed beside the batch, the time that they take of a stay is chance as well: its deviation over what is left up to the
+//! objective is added to that of the batch, as squares.
+//!
 //! Known limits: the two are treated as independent of each other; an unevenly loaded pool does worse.
 
 /// Steps of a bisection: more digits than a double has of a batch.
@@ -87,16 +90,17 @@ impl Queue {
     }
 }
 
-/// Share of the prompts that can meet the objective and do so; `None` where none can.
-pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64) -> Option<f64> {
-    let reachable: f64 = mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum();
-    if reachable <= 0.0 {
-        return None;
-    }
-    let Some(queue) = queue(replicas, arrivals, mix) else { return Some(0.0) };
+/// Share of the prompts that meet the objective on an idle replica.
+pub fn reachable(mix: &[Prompts], ttft: f64) -> f64 {
+    mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum()
+}
+
+/// Share of the prompts that meet the objective.
+pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64) -> f64 {
+    let Some(queue) = queue(replicas, arrivals, mix) else { return 0.0 };
     let within = |prompts: &&Prompts| prompts.alone <= ttft;
     let met = |prompts: &Prompts| prompts.share * (1.0 - queue.waits * (-(ttft - prompts.alone) * queue.decay).exp());
-    Some(mix.iter().filter(within).map(met).sum::<f64>() / reachable)
+    mix.iter().filter(within).map(met).sum()
 }
 
 fn mean(mix: &[Prompts], of: impl Fn(&Prompts) -> f64) -> Option<f64> {
@@ -178,9 +182,11 @@ impl Decoder<'_> {
         let count = f64::from(replicas);
         // Of the mean batch over a stay.
         let swing = (batch * count * (1.0 + noise) / 2.0 * felt / stiff).sqrt() / count;
-        let by_time =
-            (self.objective - time) / (slope * swing).hypot((self.spread * noise * time / self.steps).sqrt() / (1.0 - self.prompts));
-        normal(by_time.min((self.most - batch) / swing))
+        // Of the time of a step over a stay, by the prompts that happen to come into it.
+        let jitter = (self.spread * noise * time / self.steps).sqrt() / (1.0 - self.prompts);
+        // Both are shares of the room that is left for them, so that a fuller replica never seems the better one.
+        let deviation = (swing / (largest - batch)).hypot(jitter / (self.objective - time).max(f64::MIN_POSITIVE));
+        normal(1.0 / deviation)
     }
 }
 
