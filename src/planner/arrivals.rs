@@ -16,6 +16,8 @@ use crate::units::{Moment, Role};
 
 /// Requests that the histogram of lengths remembers.
 const REMEMBERED: f64 = 5000.0;
+/// Lengths beyond the last bound of the histogram are taken for this many times that bound.
+const BEYOND: f64 = 1.5;
 /// Coefficient of variation of lengths while no histogram says one, and of answers.
 const USUAL_VARIATION: f64 = 1.0;
 /// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
@@ -27,6 +29,9 @@ pub struct Arrivals {
     slices: Vec<Arrived>,
     /// Upper bounds of prompt lengths, and how many were below and above the one before.
     lengths: Vec<(f64, f64)>,
+    /// How many were above the last of them.
+    #[serde(default)]
+    longer: f64,
     /// Mean lengths in the last slice that had any: what is expected after a pause that is longer than all slices.
     #[serde(default)]
     last_prompts: Option<f64>,
@@ -95,22 +100,24 @@ impl Arrivals {
         self.last_answers = mean(slice.answers).or(self.last_answers);
         self.slices.push(slice);
         self.slices.drain(..self.slices.len().saturating_sub(LONGEST));
-        if let Some(Growth { buckets: Buckets::Known(buckets), .. }) = &prompts {
-            self.remember(buckets);
+        if let Some(Growth { buckets: Buckets::Known(buckets), count, .. }) = &prompts {
+            self.remember(buckets, *count);
         }
     }
 
-    fn remember(&mut self, cumulative: &[(f64, f64)]) {
+    fn remember(&mut self, cumulative: &[(f64, f64)], all: f64) {
         let mut below = 0.0;
         let fresh: Vec<(f64, f64)> =
             cumulative.iter().map(|&(bound, count)| (bound, (count - std::mem::replace(&mut below, count)).max(0.0))).collect();
         let same = self.lengths.len() == fresh.len() && self.lengths.iter().zip(&fresh).all(|(one, other)| one.0 == other.0);
         if !same {
             self.lengths = fresh.iter().map(|&(bound, _)| (bound, 0.0)).collect();
+            self.longer = 0.0;
         }
-        let brought: f64 = fresh.iter().map(|(_, count)| count).sum();
+        let brought = all.max(below);
         let keep = (1.0 - brought / REMEMBERED).max(0.0);
         self.lengths.iter_mut().zip(&fresh).for_each(|(known, (_, count))| known.1 = known.1 * keep + count);
+        self.longer = self.longer * keep + brought - below;
     }
 
     /// What is coming. `None` before requests of known lengths were seen.
@@ -150,12 +157,11 @@ impl Arrivals {
         let mut lower = 0.0;
         let mut points = Vec::new();
         for &(bound, count) in &self.lengths {
-            let middle = if bound.is_finite() { (lower + bound) / 2.0 } else { lower * 1.5 };
-            lower = if bound.is_finite() { bound } else { lower };
-            if count > 0.0 {
-                points.push((middle, count));
-            }
+            points.push(((lower + bound) / 2.0, count));
+            lower = bound;
         }
+        points.push((lower * BEYOND, self.longer));
+        points.retain(|(_, count)| *count > 0.0);
         let all: f64 = points.iter().map(|(_, count)| count).sum();
         let mean = points.iter().map(|(middle, count)| middle * count).sum::<f64>() / all;
         if !(mean > 0.0 && mean.is_finite()) {
@@ -179,3 +185,7 @@ fn growth(memory: &Memory, policy: &ModelPolicy, roles: [Role; 2], signal: Signa
     let sum = sums.reduce(|one, other| one.with(&other))?;
     sum.total.histograms.get(&signal).cloned()
 }
+
+#[cfg(test)]
+#[path = "arrivals_tests.rs"]
+mod tests;

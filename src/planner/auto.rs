@@ -11,7 +11,7 @@
 //!
 //! Each objective may be missed by half of what both may be missed by together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -81,8 +81,9 @@ pub(super) fn decide(
     }
     let Some(coming) = memory.arrivals.coming() else {
         let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
-        let lacks = lengths_missing(&window.observation).into_iter().filter(|_| served);
-        return lacking(held(Reason::NoRequests), policy, lacks);
+        let lacks = if served { lengths_missing(&window.observation) } else { BTreeSet::new() };
+        let reason = if lacks.is_empty() { Reason::NoRequests } else { Reason::MissingCapability };
+        return lacking(held(reason), policy, lacks);
     };
     if coming.watched < LEAST_WATCHED {
         return held(Reason::Baseline);

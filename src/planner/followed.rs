@@ -120,3 +120,7 @@ impl Followed {
         (self.catching.max(need), excess)
     }
 }
+
+#[cfg(test)]
+#[path = "followed_tests.rs"]
+mod tests;

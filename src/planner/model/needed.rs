@@ -76,7 +76,8 @@ impl Demand<'_> {
 
     /// Share of the requests that meet the pool's objectives; `None` where none can.
     pub fn within(&self, replicas: u32, rate: f64) -> Option<f64> {
-        let each = rate / f64::from(replicas.max(1));
+        let replicas = replicas.max(1);
+        let each = rate / f64::from(replicas);
         let step = |batch: f64| self.step(batch);
         if [self.first_tokens_reachable(), self.spacing_reachable()].contains(&Some(false)) {
             return None;
@@ -180,3 +181,7 @@ impl Demand<'_> {
         Latencies { ttft_seconds: ttft, itl_seconds: time.map(|time| Seconds(time / self.accepted)) }
     }
 }
+
+#[cfg(test)]
+#[path = "needed_tests.rs"]
+mod tests;

@@ -101,3 +101,7 @@ impl Server<'_> {
         Requests((kv / whole.get().max(1.0)).min(sequences).max(1.0))
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;
