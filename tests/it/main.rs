@@ -5,6 +5,7 @@ mod backtest_cli;
 #[cfg(feature = "real-programs")]
 mod browser;
 mod config;
+mod config_auto;
 mod config_files;
 mod config_wva;
 mod decisions;

@@ -71,7 +71,7 @@ impl Demand<'_> {
     /// Whether any count lets the other tokens meet theirs; `None` for role prefill.
     pub fn spacing_reachable(&self) -> Option<bool> {
         let step = |batch: f64| self.step(batch);
-        (self.role != Role::Prefill).then(|| self.decoder(0.0, &step).is_some_and(|idle| idle.largest_batch() > 0.0))
+        (self.role != Role::Prefill).then(|| self.decoder(0.0, &step).is_some_and(|idle| idle.time(1.0) <= idle.objective))
     }
 
     /// Share of the requests that meet the pool's objectives; `None` where none can.

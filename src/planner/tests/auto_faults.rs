@@ -6,7 +6,6 @@ use super::fleet::*;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Capability, Plan, Reason, StepReason};
-use crate::units::*;
 
 /// Ten minutes at 20 requests a second, and what stands then.
 fn settled() -> (Fleet, Vec<u32>) {
@@ -36,7 +35,7 @@ fn half_of_the_targets_silent_lowers_nothing() {
     fleet.silent = 4;
     not_lowered(&fleet.run(300.0, 5.0), &stood);
     fleet.silent = 8;
-    let blind = fleet.run(300.0, 5.0);
+    let blind = fleet.run(200.0, 5.0);
     not_lowered(&blind, &stood);
     assert_eq!(blind.last().unwrap().reason, Reason::AllTargetsDown);
 }

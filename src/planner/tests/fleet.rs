@@ -62,7 +62,8 @@ impl Replica {
         let prompts = if role == Role::Decode { 0.0 } else { input * token };
         let answers = if role == Role::Prefill { 0.0 } else { OUTPUT * (request + kv * (input + OUTPUT / 2.0)) };
         let iteration = fixed / (1.0 - (rate * (prompts + answers)).min(0.95));
-        self.running = rate * if role == Role::Prefill { iteration } else { OUTPUT * iteration };
+        // An overloaded one holds what fits.
+        self.running = (rate * if role == Role::Prefill { iteration } else { OUTPUT * iteration }).min(100.0);
         self.iterations += if rate > 0.0 { 5.0 / iteration } else { 0.0 };
         self.finished += 5.0 * rate;
         self.tokens += 5.0 * rate * input;
