@@ -143,16 +143,22 @@ fn budget(yaml: &mut Yaml, depth: usize, gpus: GpuBand) {
     }
 }
 
-/// The objectives. Those that are written for the model are a key; others must stay unwritten, since a written one counts as given.
+/// The objectives. Those that are written for the model are a key; others must stay unwritten, since a written one counts as given. The share of
+/// preset auto counts for both.
 fn slo(policy: &ModelPolicy, origins: Origins<'_>) -> Option<String> {
-    let (ttft, itl, statistic) = (millis(policy.slo.ttft), millis(policy.slo.itl), policy.slo.statistic.as_str());
-    let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, statistic: {statistic} }}");
+    let (ttft, itl) = (millis(policy.slo.ttft), millis(policy.slo.itl));
+    let last = match &policy.auto {
+        Some(auto) => format!("attainment: {}", auto.attainment.get()),
+        None => format!("statistic: {}", policy.slo.statistic.as_str()),
+    };
+    let slo = format!("slo: {{ ttft: {ttft}, itl: {itl}, {last} }}");
     match (policy.slo.explicit, policy.preset) {
         (true, _) if origins.slo_written => Some(slo),
         (true, _) => Some(format!("# {slo}  (not written; taken from queueing_config)")),
         (false, Preset::Infera) => Some(format!("# {slo}  (not written; taken from preset infera)")),
         (false, Preset::Wva) => Some("# slo: learned  (not written)".to_owned()),
-        (false, Preset::Dynamo | Preset::Auto) => None,
+        (false, Preset::Auto) => Some(format!("slo: {{ {last} }}  # ttft: {ttft}, itl: {itl}, not written; taken from preset auto")),
+        (false, Preset::Dynamo) => None,
     }
 }
 

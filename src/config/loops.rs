@@ -95,6 +95,11 @@ pub(super) fn auto(values: &mut Values, key: &str, preset: Option<Preset>) -> Op
         return None;
     }
     let share = values.number(&attainment).unwrap_or(USUAL_ATTAINMENT);
+    refuse(
+        values,
+        [format!("{key}.planner.correction")].into_iter(),
+        "preset auto corrects a profile by what it learns of the servers; leave it out",
+    );
     if !(0.5..1.0).contains(&share) {
         values.problem(&attainment, format!("expected a share of requests from 0.5 to below 1, such as 0.99, got {share}"));
     }
@@ -133,7 +138,7 @@ pub(super) fn moves(values: &mut Values, key: &str, preset: Option<Preset>) -> O
     refuse(
         values,
         ["growth"].map(at).into_iter(),
-        "belongs to presets infera and wva; preset dynamo takes max_throughput_scaling_replicas",
+        "belongs to presets infera, wva and auto; preset dynamo takes max_throughput_scaling_replicas",
     );
     let count = |values: &mut Values, name: &str, usual| non_zero(values.count(&at(name)).unwrap_or(usual));
     Some((count(values, MOVES, USUAL_MOVES)?, count(values, STEP, USUAL_STEP)?, values.span(&at(TIMEOUT))))
@@ -144,8 +149,13 @@ pub(super) fn lines(policy: &ModelPolicy) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(regression) = &policy.regression {
         let fast = policy.load.as_ref();
-        lines.push(format!("{THROUGHPUT}: {}", fast.is_none_or(|load| load.floor)));
-        lines.push(format!("{LOAD}: {}", fast.is_some()));
+        match &policy.auto {
+            Some(auto) => lines.push(format!("{DELAY}: {}", text(auto.delay))),
+            None => {
+                lines.push(format!("{THROUGHPUT}: {}", fast.is_none_or(|load| load.floor)));
+                lines.push(format!("{LOAD}: {}", fast.is_some()));
+            }
+        }
         if let Some(LoadPolicy { rule: FastRule::Objectives { sensitivity, delay }, .. }) = fast {
             lines.push(format!("{SENSITIVITY}: {}", (sensitivity.get() * 100.0).round()));
             lines.push(format!("{DELAY}: {}", text(*delay)));

@@ -22,9 +22,23 @@ pub(super) struct PredictorDraft {
     pub trace: Option<PathBuf>,
 }
 
-/// Reads the keys. `usual` is the predictor of the preset. `None` where one has a problem.
-pub(super) fn read(values: &mut Values, key: &str, folder: &Path, usual: Method, interval: Option<Duration>) -> Option<PredictorDraft> {
+/// Reads the keys. `sla` is target sla. `None` where one has a problem.
+pub(super) fn read(
+    values: &mut Values,
+    key: &str,
+    folder: &Path,
+    preset: Option<Preset>,
+    sla: bool,
+    interval: Option<Duration>,
+) -> Option<PredictorDraft> {
     let at = |name: &str| format!("{key}.planner.{name}");
+    if preset == Some(Preset::Auto) {
+        let keys = ["predictor", "predictor_log1p", "prophet_window", "warmup_trace"].into_iter().chain(KALMAN);
+        refuse(values, keys.map(at), "preset auto forecasts from the slices of its own last minutes; leave it out");
+        let settings = Settings::new(Choice::Fixed(Method::Constant), interval?);
+        return Some(PredictorDraft { settings, trace: None });
+    }
+    let usual = usual(preset, sla);
     let choice = match values.text(&at("predictor")) {
         Some(name) if name == "auto" => Choice::Auto,
         Some(name) => Choice::Fixed(Method::ALL.into_iter().find(|method| method.name() == name)?),
@@ -65,7 +79,7 @@ pub(super) fn read(values: &mut Values, key: &str, folder: &Path, usual: Method,
 }
 
 /// The predictor that a preset has of itself.
-pub(super) fn usual(preset: Option<Preset>, sla: bool) -> Method {
+fn usual(preset: Option<Preset>, sla: bool) -> Method {
     if preset == Some(Preset::Dynamo) && sla { Method::Arima } else { Method::Constant }
 }
 
@@ -105,7 +119,8 @@ pub(super) fn arrivals(path: &Path, text: &str) -> Result<Vec<Arrival>, Vec<Prob
 
 /// The lines that give the settings back.
 pub(super) fn lines(policy: &ModelPolicy, trace: Option<String>) -> Vec<String> {
-    let Some(PredictorPolicy { settings, .. }) = &policy.predictor else { return Vec::new() };
+    // Preset auto has its own way, and takes no key.
+    let Some(PredictorPolicy { settings, .. }) = policy.predictor.as_ref().filter(|_| policy.auto.is_none()) else { return Vec::new() };
     let name = match settings.choice {
         Choice::Auto => "auto",
         Choice::Fixed(method) => method.name(),

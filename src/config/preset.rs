@@ -43,9 +43,8 @@ pub(super) fn read(values: &mut Values, key: &str, has_profile: bool) -> Option<
 pub(super) fn pools_fit(values: &mut Values, key: &str, preset: Preset, any: bool, pools: &[PoolDraft]) {
     match preset {
         Preset::Infera => fit_infera(values, key, pools),
-        Preset::Dynamo => fit_dynamo(values, key, pools),
+        Preset::Dynamo | Preset::Auto => fit_pair(values, key, preset, pools),
         Preset::Wva => fit_wva(values, key, any, pools),
-        Preset::Auto => fit_dynamo(values, key, pools),
     }
 }
 
@@ -67,7 +66,7 @@ fn fit_infera(values: &mut Values, key: &str, pools: &[PoolDraft]) {
     }
 }
 
-fn fit_dynamo(values: &mut Values, key: &str, pools: &[PoolDraft]) {
+fn fit_pair(values: &mut Values, key: &str, preset: Preset, pools: &[PoolDraft]) {
     let at = format!("{key}.pools");
     if pools.iter().any(|pool| pool.role.is_none()) || values.is_wrong(&at) {
         return;
@@ -76,11 +75,14 @@ fn fit_dynamo(values: &mut Values, key: &str, pools: &[PoolDraft]) {
     let (prefill, decode, both) = (count(Role::Prefill), count(Role::Decode), count(Role::Aggregated));
     let profile = format!("{key}.planner.profile");
     if both > 0 && values.is_written(&profile) && !values.is_wrong(&profile) {
-        values.problem(&profile, "a profile says nothing of aggregated replicas; leave it out: target sla learns what they can do");
+        let learner = if preset == Preset::Auto { "preset auto" } else { "target sla" };
+        let message = format!("a profile says nothing of aggregated replicas; leave it out: {learner} learns what they can do");
+        values.problem(&profile, message);
     }
     if prefill > 1 || decode > 1 || both > 1 || (both == 1 && prefill + decode > 0) {
         let message = format!(
-            "preset dynamo takes one pool of role aggregated, or at most one of role prefill and one of role decode, got {both}, {prefill} and {decode}"
+            "preset {} takes one pool of role aggregated, or at most one of role prefill and one of role decode, got {both}, {prefill} and {decode}",
+            preset.as_str()
         );
         values.problem(&at, message);
     }

@@ -291,7 +291,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         profile,
         load,
         queueing: queueing::read(values, key, preset),
-        predictor: predictor::read(values, key, folder, predictor::usual(preset, by_sla), interval),
+        predictor: predictor::read(values, key, folder, preset, by_sla, interval),
         slo,
         interval,
         hold_for,
@@ -366,8 +366,11 @@ fn slo(values: &mut Values, key: &str, preset: Option<Preset>) -> Option<Slo> {
     let explicit = values.is_written(&ttft) || values.is_written(&itl);
     let named = values.text(&statistic)?;
     if named != Statistic::Mean.as_str() {
-        let preset = preset.unwrap_or(Preset::Infera).as_str();
-        values.problem(&statistic, format!("preset {preset} honours statistic mean, got {named}"));
+        let message = match preset {
+            Some(Preset::Auto) => format!("preset auto judges each request, by slo.attainment; leave it out, got {named}"),
+            other => format!("preset {} honours statistic mean, got {named}", other.unwrap_or(Preset::Infera).as_str()),
+        };
+        values.problem(&statistic, message);
     }
     if preset == Some(Preset::Wva) {
         return queueing::slo(values, key);

@@ -258,9 +258,8 @@ const TO_PLANNER: &[Key] = &[
     section("models[].slo", "The latency objectives. They count as given only if `ttft` or `itl` is written; preset wva takes both or none, and learns them where none is."),
     key("models[].slo.ttft", Span(MILLIS), Value("500ms"), "Time to first token."),
     key("models[].slo.itl", Span(MILLIS / 10), Value("50ms"), "Time between two tokens."),
-    key("models[].slo.attainment", Number(1.0), Derived("0.99 with preset auto"), "With preset auto: share of the requests that are to meet both objectives."),
-    key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. Presets infera and wva honour `mean`."),
-    later("models[].slo.attainment"),
+    key("models[].slo.attainment", Number(1.0), Derived("0.99 with preset auto"), "With preset auto: share of the requests that are to meet both objectives, from 0.5 to below 1."),
+    key("models[].slo.statistic", Choice(statistics, &[]), Value("mean"), "Which number of the measured latencies is held against the objectives. The presets honour `mean`; preset auto judges each request by `attainment` instead."),
 ];
 
 #[rustfmt::skip]
@@ -273,7 +272,7 @@ const TRAFFIC_TARGETS: &[Key] = targets!("models[].traffic.targets", "The endpoi
 
 #[rustfmt::skip]
 const TO_POOL: &[Key] = &[
-    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; preset dynamo these, one of them, or one of role aggregated; preset wva any number of these or of those. Several of one role are variants: each has targets of its own."),
+    key("models[].pools", List, Required, "The pools. Preset infera takes one of role prefill and one of role decode; presets dynamo and auto these, one of them, or one of role aggregated; preset wva any number of these or of those. Several of one role are variants: each has targets of its own."),
     section("models[].pools[]", "Identical replicas with one role."),
     key("models[].pools[].name", Label, Required, "Its name: the `pool` label, unique in one exporter."),
     key("models[].pools[].role", Choice(roles, &[]), Required, "What its replicas do. Preset infera does not take `aggregated`."),
@@ -289,7 +288,7 @@ const POOL_TARGETS: &[Key] = targets!("models[].pools[].targets", "The endpoints
 
 #[rustfmt::skip]
 const OF_POOL: &[Key] = &[
-    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with presets dynamo and wva `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
+    key("models[].pools[].replicas_from", Choice(replica_sources, &[]), Derived("`targets` where the pool has targets, else `metric`, with presets dynamo, wva and auto `observed`"), "How ready replicas are counted: `metric` takes a router's count from the traffic targets, `targets` counts the pool's own, `kubernetes` those that `targets.kubernetes` finds ready, `observed` takes a router's count where there is one and counts targets otherwise."),
     section("models[].pools[].capabilities", "What one replica can do, where the engine does not export it."),
     key("models[].pools[].capabilities.context_length", Count(1, MOST_TOKENS), Derived("unknown"), "Tokens of the longest request. Target throughput and latency need it for prefill pools."),
     key("models[].pools[].capabilities.max_kv_tokens", Count(1, MOST_TOKENS), Derived("what the engine exports"), "Tokens that the KV memory of one replica holds."),

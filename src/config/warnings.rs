@@ -26,7 +26,8 @@ pub(super) fn of(models: &[ModelDraft], config: &Config, values: &Values) -> Vec
             warnings.push(values.describe(&at("planner.preset"), message));
         }
         let (scrape, interval) = (model.policy.scrape_interval, model.policy.interval);
-        if scrape * 4 > interval {
+        // Preset auto's slices are single scrapes, and it looks at many.
+        if scrape * 4 > interval && model.policy.auto.is_none() {
             let message = format!(
                 "scrape.interval ({}) is more than a quarter of it ({}): a single lost scrape costs much of a window",
                 resolve::text(scrape),

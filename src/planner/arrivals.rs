@@ -16,6 +16,8 @@ use crate::units::{Moment, Role};
 
 /// Requests that the histogram of lengths remembers.
 const REMEMBERED: f64 = 5000.0;
+/// Lengths beyond the last bound of the histogram are taken for this many times that bound.
+const BEYOND: f64 = 1.5;
 /// Coefficient of variation of lengths while no histogram says one, and of answers.
 const USUAL_VARIATION: f64 = 1.0;
 /// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
@@ -27,6 +29,14 @@ pub struct Arrivals {
     slices: Vec<Arrived>,
     /// Upper bounds of prompt lengths, and how many were below and above the one before.
     lengths: Vec<(f64, f64)>,
+    /// How many were above the last of them.
+    #[serde(default)]
+    longer: f64,
+    /// Mean lengths in the last slice that had any: what is expected after a pause that is longer than all slices.
+    #[serde(default)]
+    last_prompts: Option<f64>,
+    #[serde(default)]
+    last_answers: Option<f64>,
 }
 
 /// One window.
@@ -77,34 +87,40 @@ impl Arrivals {
             _ => (0.0, 0.0),
         };
         let seen = &window.observation;
-        self.slices.push(Arrived {
+        let slice = Arrived {
             at: now.monotonic.as_secs_f64(),
             seconds,
             requests: rates[0] * seconds,
             supported: rates[1] * seconds,
             prompts: told(&prompts, seen.input_tokens.map(|tokens| tokens.get())),
             answers: told(&answers, seen.output_tokens.map(|tokens| tokens.get())),
-        });
+        };
+        let mean = |(count, sum): (f64, f64)| Some(sum / count).filter(|mean| *mean > 0.0 && mean.is_finite());
+        self.last_prompts = mean(slice.prompts).or(self.last_prompts);
+        self.last_answers = mean(slice.answers).or(self.last_answers);
+        self.slices.push(slice);
         self.slices.drain(..self.slices.len().saturating_sub(LONGEST));
-        if let Some(Growth { buckets: Buckets::Known(buckets), .. }) = &prompts {
-            self.remember(buckets);
+        if let Some(Growth { buckets: Buckets::Known(buckets), count, .. }) = &prompts {
+            self.remember(buckets, *count);
         }
     }
 
-    fn remember(&mut self, cumulative: &[(f64, f64)]) {
+    fn remember(&mut self, cumulative: &[(f64, f64)], all: f64) {
         let mut below = 0.0;
         let fresh: Vec<(f64, f64)> =
             cumulative.iter().map(|&(bound, count)| (bound, (count - std::mem::replace(&mut below, count)).max(0.0))).collect();
         let same = self.lengths.len() == fresh.len() && self.lengths.iter().zip(&fresh).all(|(one, other)| one.0 == other.0);
         if !same {
             self.lengths = fresh.iter().map(|&(bound, _)| (bound, 0.0)).collect();
+            self.longer = 0.0;
         }
-        let brought: f64 = fresh.iter().map(|(_, count)| count).sum();
+        let brought = all.max(below);
         let keep = (1.0 - brought / REMEMBERED).max(0.0);
         self.lengths.iter_mut().zip(&fresh).for_each(|(known, (_, count))| known.1 = known.1 * keep + count);
+        self.longer = self.longer * keep + brought - below;
     }
 
-    /// What is coming. `None` before a request of known lengths was seen.
+    /// What is coming. `None` before requests of known lengths were seen.
     pub fn coming(&self) -> Option<Coming> {
         let of = |of: &dyn Fn(&Arrived) -> (f64, f64)| -> Vec<Slice> {
             let slice = |arrived: &Arrived| {
@@ -114,12 +130,16 @@ impl Arrivals {
             self.slices.iter().map(slice).collect()
         };
         let rate = level(&of(&|arrived| (arrived.seconds, arrived.requests)), Noise::Counts)?;
-        let shape = self.shape();
-        let input = level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape)))?.value;
-        let output = level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION))?.value;
-        if !(input > 0.0 && output > 0.0) {
+        // Counters near the end of the number range say nothing.
+        if ![rate.value, rate.slope, rate.error].iter().all(|number| number.is_finite()) {
             return None;
         }
+        let shape = self.shape();
+        let mean = |lengths: Option<Level>, last: Option<f64>| {
+            lengths.map(|level| level.value).filter(|mean| *mean > 0.0 && mean.is_finite()).or(last)
+        };
+        let input = mean(level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape))), self.last_prompts)?;
+        let output = mean(level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION)), self.last_answers)?;
         let recent = self.slices.iter().rev().take_while(|arrived| arrived.at >= self.slices[self.slices.len() - 1].at - rate.over);
         let (seen, all) = recent.fold((0.0, 0.0), |(seen, all), arrived| (seen + arrived.supported, all + arrived.requests));
         Some(Coming {
@@ -137,12 +157,11 @@ impl Arrivals {
         let mut lower = 0.0;
         let mut points = Vec::new();
         for &(bound, count) in &self.lengths {
-            let middle = if bound.is_finite() { (lower + bound) / 2.0 } else { lower * 1.5 };
-            lower = if bound.is_finite() { bound } else { lower };
-            if count > 0.0 {
-                points.push((middle, count));
-            }
+            points.push(((lower + bound) / 2.0, count));
+            lower = bound;
         }
+        points.push((lower * BEYOND, self.longer));
+        points.retain(|(_, count)| *count > 0.0);
         let all: f64 = points.iter().map(|(_, count)| count).sum();
         let mean = points.iter().map(|(middle, count)| middle * count).sum::<f64>() / all;
         if !(mean > 0.0 && mean.is_finite()) {
@@ -166,3 +185,7 @@ fn growth(memory: &Memory, policy: &ModelPolicy, roles: [Role; 2], signal: Signa
     let sum = sums.reduce(|one, other| one.with(&other))?;
     sum.total.histograms.get(&signal).cloned()
 }
+
+#[cfg(test)]
+#[path = "arrivals_tests.rs"]
+mod tests;

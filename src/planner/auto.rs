@@ -11,7 +11,7 @@
 //!
 //! Each objective may be missed by half of what both may be missed by together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::arrivals::Coming;
 use super::bound::{self, Context};
 use super::followed::Queued;
 use super::input::{AutoPolicy, CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy};
+use super::load::lengths_missing;
 use super::memory::{Decision, Memory};
 use super::model::attain::Prompts;
 use super::model::capacity::trusted_hit_rate;
@@ -28,10 +29,11 @@ use super::observe::{COVERAGE_TO_RAISE, Window};
 use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason, StepReason};
 use super::propose::{Wish, gpus_of};
 use super::sizing::limits;
+use super::slow::{IDLE_AFTER, lacking};
 use super::startup::Growth;
 use super::watching::pages;
 use super::{current_replicas, standing};
-use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Seconds, Tokens};
+use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
 
 /// The start-up that is assumed before one was measured.
 const USUAL_STARTUP: Duration = Duration::from_secs(120);
@@ -61,8 +63,9 @@ pub(super) fn decide(
     memory.arrivals = arrivals;
     for pool in &policy.pools {
         let current = current_replicas(pool, memory, input);
-        if let (Some(current), Some(stands)) = (current, standing(pool, memory, current, now)) {
-            memory.followed.entry(pool.pool.clone()).or_default().follow(stands, current, now);
+        if let Some(stands) = standing(pool, memory, current, now) {
+            // Whose replicas nobody counts has those that stand.
+            memory.followed.entry(pool.pool.clone()).or_default().follow(stands, current.unwrap_or(stands), now);
         }
     }
     let held = |reason| Decision::held(reason, Some(window));
@@ -72,9 +75,22 @@ pub(super) fn decide(
     if window.finished > 0.0 && !window.instrumented {
         return held(Reason::SlaMetricsDisabled);
     }
-    let Some(coming) = memory.arrivals.coming() else { return held(Reason::NoRequests) };
+    let scene = Scene { input, policy, auto, window, now };
+    if memory.idle_since.is_some_and(|since| now.monotonic.saturating_sub(since) >= IDLE_AFTER) {
+        return scene.rest(memory);
+    }
+    let Some(coming) = memory.arrivals.coming() else {
+        let served = window.finished > 0.0 || window.observation.requests.is_some_and(|requests| requests.get() > 0.0);
+        let lacks = if served { lengths_missing(&window.observation) } else { BTreeSet::new() };
+        let reason = if lacks.is_empty() { Reason::NoRequests } else { Reason::MissingCapability };
+        return lacking(held(reason), policy, lacks);
+    };
     if coming.watched < LEAST_WATCHED {
         return held(Reason::Baseline);
+    }
+    // Nothing came and nothing ended while something runs, or might: servers that hang look like that.
+    if coming.rate.value <= 0.0 && memory.idle_since.is_none() {
+        return held(Reason::NoRequests);
     }
     let mut decision = held(Reason::None);
     let rate = coming.rate.value;
@@ -90,19 +106,27 @@ pub(super) fn decide(
         decision.reason = Reason::NotConverged;
         return decision;
     };
-    let scene = Scene { input, policy, auto, coming: &coming, window, now };
     for (pool, demand) in policy.pools.iter().zip(&demands) {
-        scene.decide_pool(&mut decision, memory, pool, demand);
+        scene.decide_pool(&mut decision, memory, &coming, pool, demand);
     }
-    let reachable = demands.iter().all(|demand| demand.within(1, 0.0).is_some());
-    if !reachable {
+    let (prompt, generation) = attainable(&demands);
+    if [prompt, generation].contains(&Some(false)) {
         decision.reason = Reason::SloUnreachable;
     }
     let met = |seen: Option<Seconds>, objective: f64| seen.map(|seen| seen.get() <= objective);
     let seen = &window.observation;
-    decision.prompt = PhaseState { met: met(seen.ttft_seconds, policy.slo.ttft.get()), attainable: Some(reachable) };
-    decision.generation = PhaseState { met: met(seen.itl_seconds, policy.slo.itl.get()), attainable: Some(reachable) };
+    decision.prompt = PhaseState { met: met(seen.ttft_seconds, policy.slo.ttft.get()), attainable: prompt };
+    decision.generation = PhaseState { met: met(seen.itl_seconds, policy.slo.itl.get()), attainable: generation };
     decision
+}
+
+/// Whether any count could meet the objectives of first tokens, and of those after; `None` where no pool of the model is judged by them.
+fn attainable(demands: &[Demand<'_>]) -> (Option<bool>, Option<bool>) {
+    let all = |known: Vec<bool>| (!known.is_empty()).then(|| known.iter().all(|reachable| *reachable));
+    (
+        all(demands.iter().filter_map(Demand::first_tokens_reachable).collect()),
+        all(demands.iter().filter_map(Demand::spacing_reachable).collect()),
+    )
 }
 
 /// What all pools of a round have in common.
@@ -110,14 +134,32 @@ struct Scene<'a> {
     input: &'a ModelInput,
     policy: &'a ModelPolicy,
     auto: &'a AutoPolicy,
-    coming: &'a Coming,
     window: &'a Window,
     now: Moment,
 }
 
 impl Scene<'_> {
-    fn decide_pool(&self, decision: &mut Decision, memory: &mut Memory, pool: &PoolPolicy, demand: &Demand<'_>) {
-        let (coming, now) = (self.coming, self.now);
+    /// Decides where nothing was asked for and nobody works: what nobody needs may go, whatever is known of it.
+    fn rest(&self, memory: &mut Memory) -> Decision {
+        let mut decision = Decision::held(Reason::None, Some(self.window));
+        for pool in &self.policy.pools {
+            let observed = current_replicas(pool, memory, self.input);
+            let stands = standing(pool, memory, observed, self.now);
+            let known = memory.followed.entry(pool.pool.clone()).or_default();
+            known.note(Replicas(0), self.auto.delay, self.now);
+            let wish = Wish { supported: Replicas(0), cautious: known.recently_needed() };
+            let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::RecentlyNeeded));
+            let part = decision.pools.entry(pool.pool.clone()).or_default();
+            part.proposed = BTreeMap::from([(Proposer::Auto, wish.supported)]);
+            part.unbounded = Some(wish.supported);
+            part.steps = bounded.steps;
+            part.limits_active = bounded.limits;
+        }
+        decision
+    }
+
+    fn decide_pool(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, pool: &PoolPolicy, demand: &Demand<'_>) {
+        let now = self.now;
         let observed = current_replicas(pool, memory, self.input);
         let stands = standing(pool, memory, observed, now);
         let startup = memory.growth.get(&pool.pool).and_then(Growth::startup).unwrap_or(USUAL_STARTUP);
@@ -126,7 +168,7 @@ impl Scene<'_> {
         let need = demand.need(rate * coming.supported);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
         let (wanted, left) = match observed {
-            Some(ready) => known.caught_up(demand, self.queued(pool, ready), need, startup, now),
+            Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
             None => (need, 0.0),
         };
         known.note(need, self.auto.delay, now);
@@ -173,10 +215,14 @@ impl Scene<'_> {
         include(&mut decision.estimated.recommended, demand.latencies(bounded.planned, coming.rate.value));
     }
 
-    fn queued(&self, pool: &PoolPolicy, ready: Replicas) -> Queued {
-        let sum = |gauge| pages(self.input, pool).filter_map(|(_, (_, sample))| sample.gauges.get(&gauge).copied()).sum::<f64>();
-        let rate = self.coming.rate.value * self.coming.supported;
-        Queued { rate, waiting: sum(Gauge::Waiting), running: sum(Gauge::Running), ready }
+    /// What the pool's pages say. A router's queue is before the pool that sees requests first; what it has under way is not one pool's.
+    fn queued(&self, coming: &Coming, pool: &PoolPolicy, ready: Replicas) -> Queued {
+        let sum = |gauge, of_routers: bool| {
+            let told = pages(self.input, pool).filter(|(_, (_, sample))| of_routers || !sample.is_of_a_router());
+            told.filter_map(|(_, (_, sample))| sample.gauges.get(&gauge).copied()).sum::<f64>()
+        };
+        let waiting = sum(Gauge::Waiting, pool.role != Role::Decode);
+        Queued { rate: coming.rate.value * coming.supported, waiting, running: sum(Gauge::Running, false), ready }
     }
 
     fn context(
@@ -226,7 +272,8 @@ fn demand<'a>(
         CapacityModel::Envelope(envelope) => {
             let learned = line().map(|line| Server::Learned(line, limits(input, pool)));
             let plain = Server::Profile(envelope, f64::from(gpus_of(pool, &policy.capacity)), Slowness::default());
-            let running = pages(input, pool).filter_map(|(_, (_, sample))| sample.gauges.get(&Gauge::Running)).copied();
+            let servers = pages(input, pool).filter(|(_, (_, sample))| !sample.is_of_a_router());
+            let running = servers.filter_map(|(_, (_, sample))| sample.gauges.get(&Gauge::Running)).copied();
             let (sum, count) = running.fold((0.0, 0.0), |(sum, count), running| (sum + running, count + 1.0));
             let batch = Requests(if count > 0.0 { (sum / count).max(1.0) } else { 1.0 });
             let (prompt, context) = (Tokens(coming.input), Tokens(coming.input + coming.output / 2.0));

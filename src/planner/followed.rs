@@ -26,7 +26,7 @@ const ABOVE: u32 = 4;
 /// What is remembered of one pool. Times are on the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
-    /// What was needed lately, and when.
+    /// What was needed lately, and when: falling, since what was less than a later need is never the most again.
     needs: Vec<(Duration, Replicas)>,
     /// Since when it is watched.
     since: Option<Duration>,
@@ -75,13 +75,13 @@ impl Followed {
 
     /// Notes what is needed now, and forgets what is older than `delay`.
     pub fn note(&mut self, need: Replicas, delay: Duration, now: Moment) {
-        self.needs.retain(|(at, _)| now.monotonic.saturating_sub(*at) <= delay);
+        self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > need);
         self.needs.push((now.monotonic, need));
     }
 
     /// The most that was needed lately.
     pub fn recently_needed(&self) -> Replicas {
-        self.needs.iter().map(|(_, need)| *need).max().unwrap_or_default()
+        self.needs.first().map(|(_, need)| *need).unwrap_or_default()
     }
 
     /// Whether it has been watched for so long.
@@ -120,3 +120,7 @@ impl Followed {
         (self.catching.max(need), excess)
     }
 }
+
+#[cfg(test)]
+#[path = "followed_tests.rs"]
+mod tests;

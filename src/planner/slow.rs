@@ -288,7 +288,7 @@ fn not_counted(input: &ModelInput) -> Missing {
 }
 
 /// A decision that misses these for every pool.
-fn lacking(mut decision: Decision, policy: &ModelPolicy, lacks: impl IntoIterator<Item = Capability>) -> Decision {
+pub(super) fn lacking(mut decision: Decision, policy: &ModelPolicy, lacks: impl IntoIterator<Item = Capability>) -> Decision {
     let missing: Vec<Missing> = lacks.into_iter().map(|what| Missing { what, target: None }).collect();
     for pool in policy.pools.iter().filter(|_| !missing.is_empty()) {
         decision.pools.entry(pool.pool.clone()).or_default().missing.clone_from(&missing);

@@ -453,7 +453,7 @@ fn wrong_flags_are_named() {
     let wrong = Flags {
         metrics_urls: vec!["10.0.0.1:8000".to_owned(), "http://h:1".to_owned(), "http://h:1/".to_owned()],
         engine: Some("vlm".to_owned()),
-        preset: Some("auto".to_owned()),
+        preset: Some("automatic".to_owned()),
         min_replicas: Some(9),
         listen: Some("10877".to_owned()),
         ..Flags::default()
@@ -465,20 +465,11 @@ fn wrong_flags_are_named() {
     assert_eq!(
         found,
         [
-            "--preset: auto is not supported yet by this version; expected infera, dynamo or wva, got \"auto\"",
+            "--preset: expected infera, dynamo, wva or auto, got \"automatic\"",
             "--metrics-url: expected a URL such as http://10.0.0.11:8000/metrics, got \"10.0.0.1:8000\": it has no http:// or https:// in front",
             "--listen: expected an IP address and a port such as 0.0.0.0:10877, got \"10877\"",
             "--metrics-url: target h:1/metrics is listed twice; keep one",
             "--max-replicas: expected at least min_replicas (9), got 8",
-        ]
-    );
-    assert_eq!(
-        problems(Inputs {
-            flags: Flags { metrics_urls: flags().metrics_urls, ttft: Some(Duration::from_secs(1)), ..Flags::default() },
-            ..Inputs::default()
-        }),
-        [
-            "--preset: required with an objective: infera plans by a measured profile (--profile-results FILE), wva learns what replicas can do, dynamo forecasts and adds single replicas (target sla); without an objective preset dynamo plans by target throughput"
         ]
     );
     assert_eq!(
@@ -929,7 +920,7 @@ proptest! {
         };
         let text = format!(
             "scrape: {{ interval: {scrape}ms, timeout: {scrape}ms }}\nmodels:\n  - name: {quoted}\n    mode: {mode}\n    slo: {{ {} }}\n    \
-             planner: {{ profile: profile.json, adjustment_interval: {interval}ms, hold_for: {}ms, correction: {correction}, growth: {growth} }}\n    \
+             planner: {{ preset: infera, profile: profile.json, adjustment_interval: {interval}ms, hold_for: {}ms, correction: {correction}, growth: {growth} }}\n    \
              traffic: {{ targets: {{ static: ['http://h:{targets}'] }} }}\n    pools: [{}, {}]\n",
             slo.join(", "), interval * hold, pool("prefill"), pool("decode"),
         );

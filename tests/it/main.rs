@@ -8,6 +8,7 @@ mod browser;
 #[cfg(feature = "real-programs")]
 mod chart;
 mod config;
+mod config_auto;
 mod config_files;
 mod config_wva;
 mod container;

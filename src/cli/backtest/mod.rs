@@ -22,7 +22,7 @@ use super::Failure;
 use crate::config;
 use crate::report;
 use crate::report::text::printable;
-use crate::simulator::backtest::comparison::{Comparison, FitErrors, Part, Traffic};
+use crate::simulator::backtest::comparison::{Beside, Comparison, FitErrors, Part, Traffic};
 use crate::simulator::backtest::world::{World, WorldSettings};
 use crate::simulator::fleet::Routing;
 use crate::units::Ratio;
@@ -72,6 +72,9 @@ pub struct BacktestArgs {
     /// Compare with autoscalers on queue length and on concurrency, usual and tuned, with the best constant counts, and with a plan that knows the future: some 200 more runs
     #[arg(long)]
     pub baselines: bool,
+    /// Compare with what was possible: the best constant counts, a plan that knows the future, and that plan late by a start-up
+    #[arg(long)]
+    pub hindsight: bool,
     /// Write a report with plots over time into this file, in place of what was there
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -132,10 +135,15 @@ pub fn backtest(args: &BacktestArgs) -> Result<ExitCode, Failure> {
     let world = World::new(&servers.policy, &trace, &settings(args)).ok_or_else(no_servers)?;
     let traffic = Traffic::of(&trace, &args.trace, args.scale, args.seed);
     let policies: Vec<_> = judged().map(|configuration| (configuration.name.clone(), configuration.policy.clone())).collect();
-    let comparison = Comparison::of(&world, traffic, &policies, args.baselines, &mut progress);
+    let beside = match (args.baselines, args.hindsight) {
+        (true, _) => Beside::Baselines,
+        (false, true) => Beside::Hindsight,
+        (false, false) => Beside::Nothing,
+    };
+    let comparison = Comparison::of(&world, traffic, &policies, beside, &mut progress);
     clear_progress();
     describe(&comparison.fit_error);
-    if args.baselines && comparison.hindsight.is_none() {
+    if beside != Beside::Nothing && comparison.hindsight.is_none() {
         tracing::warn!("no fleet within the limits can meet the objectives on this trace, so there is no plan to compare with");
     }
     // The answer is worth having even if the report cannot be written.

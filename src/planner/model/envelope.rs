@@ -161,8 +161,8 @@ impl Envelope {
         let column = Position::on(&surface.kv_usage, kv_fraction.get());
         GenerationPoint {
             kv_fraction: Ratio(clamp_to(&surface.kv_usage, kv_fraction.get())),
-            latency: millis(column.read(&row.read_rows(&surface.itl_ms))),
-            per_gpu: TokensPerSecond(column.read(&row.read_rows(&surface.thpt_per_gpu))),
+            latency: millis(column.read_grid(&row, &surface.itl_ms)),
+            per_gpu: TokensPerSecond(column.read_grid(&row, &surface.thpt_per_gpu)),
         }
     }
 
@@ -250,11 +250,15 @@ impl Position {
         self.between(left, series.get(self.left + 1).copied().unwrap_or(left))
     }
 
-    /// The row between the two neighbouring rows of a grid.
-    fn read_rows(&self, rows: &[Vec<f64>]) -> Vec<f64> {
-        let left = rows.get(self.left).map_or(&[][..], Vec::as_slice);
-        let right = rows.get(self.left + 1).map_or(left, Vec::as_slice);
-        left.iter().zip(right).map(|(&left, &right)| self.between(left, right)).collect()
+    /// The place of a grid at this column, between the two neighbouring rows.
+    fn read_grid(&self, row: &Self, rows: &[Vec<f64>]) -> f64 {
+        let cell = |of: usize, column: usize| rows.get(of).and_then(|row| row.get(column)).copied();
+        let between_rows = |column: usize| {
+            let left = cell(row.left, column)?;
+            Some(row.between(left, cell(row.left + 1, column).unwrap_or(left)))
+        };
+        let left = between_rows(self.left).unwrap_or(0.0);
+        self.between(left, between_rows(self.left + 1).unwrap_or(left))
     }
 }
 

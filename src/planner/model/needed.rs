@@ -9,13 +9,15 @@
 //!
 //! More arrivals never need fewer replicas: each share falls as the rate grows.
 
-use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, within_ttft};
+use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, reachable, within_ttft};
 use super::server::Server;
 use crate::planner::plan::Latencies;
 use crate::units::{Replicas, Requests, Role, Seconds, Tokens};
 
 /// Replicas beyond which no search goes.
 pub const MOST: u32 = 100_000;
+/// A load that is above a whole number of replicas by less is one: the noise of double precision.
+const NOISE: f64 = 1e-9;
 
 /// Requests of a pool, as it sees them.
 pub struct Demand<'a> {
@@ -55,26 +57,43 @@ impl Demand<'_> {
         Arrivals { rate, noise: self.noise }
     }
 
+    /// Share of the prompts that can meet the objective: asked of an idle pool. What a busy one misses is missed, and not out of reach.
+    fn reachable_prompts(&self) -> f64 {
+        let idle = self.step(0.0);
+        if self.role == Role::Aggregated { reachable(&self.beside(0.0, idle), self.ttft) } else { reachable(&self.mix, self.ttft) }
+    }
+
+    /// Whether any count lets a prompt meet its objective; `None` for role decode.
+    pub fn first_tokens_reachable(&self) -> Option<bool> {
+        (self.role != Role::Decode).then(|| self.reachable_prompts() > 0.0)
+    }
+
+    /// Whether any count lets the other tokens meet theirs; `None` for role prefill.
+    pub fn spacing_reachable(&self) -> Option<bool> {
+        let step = |batch: f64| self.step(batch);
+        (self.role != Role::Prefill).then(|| self.decoder(0.0, &step).is_some_and(|idle| idle.time(1.0) <= idle.objective))
+    }
+
     /// Share of the requests that meet the pool's objectives; `None` where none can.
     pub fn within(&self, replicas: u32, rate: f64) -> Option<f64> {
-        let each = rate / f64::from(replicas.max(1));
+        let replicas = replicas.max(1);
+        let each = rate / f64::from(replicas);
         let step = |batch: f64| self.step(batch);
-        let spacing = || {
-            let decoder = self.decoder(each, &step)?;
-            (decoder.largest_batch() > 0.0).then(|| decoder.within(replicas, self.arriving(each)))
-        };
-        match self.role {
-            Role::Prefill => within_ttft(replicas, self.arriving(rate), &self.mix, self.ttft),
-            Role::Decode => spacing(),
-            Role::Aggregated => {
-                let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
-                let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
-                Some(
-                    spacing().unwrap_or(0.0)
-                        * within_ttft(replicas, self.arriving(rate), &self.beside(batch, decoder.time(batch)), self.ttft)?,
-                )
-            }
+        if [self.first_tokens_reachable(), self.spacing_reachable()].contains(&Some(false)) {
+            return None;
         }
+        let prompts = self.reachable_prompts();
+        if self.role == Role::Prefill {
+            return Some(within_ttft(replicas, self.arriving(rate), &self.mix, self.ttft) / prompts);
+        }
+        let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
+        let spacing = decoder.within(replicas, self.arriving(each));
+        if self.role == Role::Decode {
+            return Some(spacing);
+        }
+        let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
+        let mix = self.beside(batch, decoder.time(batch));
+        Some(spacing * within_ttft(replicas, self.arriving(rate), &mix, self.ttft) / prompts)
     }
 
     /// The prompts of a replica that decodes as well: each waits for half of a step, and is computed beside the batch.
@@ -96,17 +115,31 @@ impl Demand<'_> {
         (prompts < 1.0).then_some(Decoder { step, most, steps: self.steps(), objective: self.itl * self.accepted, prompts, spread })
     }
 
-    /// The smallest count that is enough.
+    /// The smallest count that is enough; where no count lets a request meet the objective, the one that carries them.
     pub fn need(&self, rate: f64) -> Replicas {
         if rate <= 0.0 {
             return Replicas(0);
         }
-        let first = (rate / self.capacity()).floor().max(1.0);
-        let mut count = if first < f64::from(MOST) { first as u32 } else { MOST };
-        while count < MOST && self.within(count, rate).is_some_and(|share| share < self.share) {
-            count += 1;
+        let carried = rate / self.capacity();
+        // `as` saturates.
+        let least = |count: f64| if count < f64::from(MOST) { (count as u32).max(1) } else { MOST };
+        let Some(share) = self.within(1, rate) else { return Replicas(least((carried * (1.0 - NOISE)).ceil())) };
+        if share >= self.share {
+            return Replicas(1);
         }
-        Replicas(count)
+        // Too few: fewer than carry the load. A fleet of thousands is searched in steps that grow, and then halved.
+        let (mut few, mut step) = (least(carried.floor()).saturating_sub(1), 1);
+        let enough = |count: u32| count >= MOST || self.within(count, rate).is_none_or(|share| share >= self.share);
+        let mut many = few.saturating_add(step).min(MOST);
+        while !enough(many) {
+            (few, step) = (many, step.saturating_mul(2));
+            many = few.saturating_add(step).min(MOST);
+        }
+        while many - few > 1 {
+            let middle = few + (many - few) / 2;
+            if enough(middle) { many = middle } else { few = middle }
+        }
+        Replicas(many)
     }
 
     /// Requests a second that one replica serves at most.
@@ -148,3 +181,7 @@ impl Demand<'_> {
         Latencies { ttft_seconds: ttft, itl_seconds: time.map(|time| Seconds(time / self.accepted)) }
     }
 }
+
+#[cfg(test)]
+#[path = "needed_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 //!
 //! | | from a profile | from iterations |
 //! |---|---|---|
-//! | a prompt alone | the curve's TTFT | its chunks |
+//! | a prompt alone | the curve's TTFT; beyond its end in proportion | its chunks |
 //! | what it takes of a replica | its computed tokens over the curve's throughput | its chunks |
 //! | a step of b requests | the surface at b * context / KV memory | c0 + cn b + ckv b context |
 //! | requests that fit | KV memory / context | that, and the engine's own limit |
@@ -65,7 +65,9 @@ impl Server<'_> {
         match self {
             Self::Profile(envelope, gpus, Slowness(slower)) => {
                 let point = envelope.prompt(Tokens(computed));
-                let alone = point.latency.get() * slower;
+                // A prompt beyond the longest that was measured takes longer in proportion, and not as long.
+                let longest = envelope.document().prefill.isl.last().copied().unwrap_or(computed);
+                let alone = point.latency.get() * slower * (computed / longest).max(1.0);
                 // A throughput is never below that of prompts one after the other; a curve that says so says it of other conditions.
                 (Seconds(alone), Seconds((slower * computed / (point.per_gpu.get() * gpus)).min(alone)))
             }
@@ -99,3 +101,7 @@ impl Server<'_> {
         Requests((kv / whole.get().max(1.0)).min(sequences).max(1.0))
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@
 //! | last slices of 5 s, requests a second | level | slope | over |
 //! |---|---|---|---|
 //! | 30 for ten minutes, give or take chance | 30 | 0 | 640 s |
-//! | 10 to 50 in ten minutes, steadily | 50 | 4 a minute | 640 s |
+//! | 10 to 50 in 640 s, steadily | 50 | 3.75 a minute | 640 s |
 //! | 30 for ten minutes, then 60 twice | 60 | 0 | 10 s |
 //!
 //! Known limits: a slope is a guess that things go on as they did, so [`Level::at`] believes it for no longer than half of the span that showed it.
@@ -158,3 +158,7 @@ fn line_of(span: &[Slice], now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool
     let at_now = (mean + slope * (now - center)).max(0.0);
     Some(Level { value: at_now, slope, error: (variance(mean) / weight + (error * (now - center)).powi(2)).sqrt(), over, noise: 1.0 })
 }
+
+#[cfg(test)]
+#[path = "level_tests.rs"]
+mod tests;

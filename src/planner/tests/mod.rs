@@ -1,8 +1,12 @@
 //! Scenarios, goldens and properties of the planner.
 
+mod auto;
+mod auto_faults;
 mod budgets;
+pub(in crate::planner) mod chance;
 mod churn;
 pub(in crate::planner) mod dynamo;
+mod fleet;
 mod forecasts;
 mod full_batches;
 mod goldens;

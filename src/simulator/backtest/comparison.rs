@@ -105,17 +105,27 @@ pub struct FitErrors {
     pub decode_max: Ratio,
 }
 
+/// What configurations are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Each other.
+    Nothing,
+    /// What was possible: the cheapest constant counts, the cheapest plan, and that plan late by a start-up.
+    Hindsight,
+    /// That, and two autoscalers, each also tuned on the very trace: some 200 more runs.
+    Baselines,
+}
+
 impl Comparison {
-    /// The planner under each configuration, by name; with `baselines` also other autoscalers and what was possible. `begins` hears of each
-    /// part before it begins.
+    /// The planner under each configuration, by name, and what it is compared with. `begins` hears of each part before it begins.
     pub fn of(
         world: &World<'_>,
         trace: Traffic,
         configurations: &[(String, ModelPolicy)],
-        baselines: bool,
+        beside: Beside,
         begins: &mut dyn FnMut(&Part<'_>),
     ) -> Self {
-        let mut parts = Parts { number: 0, of: parts(configurations.len(), baselines), begins };
+        let mut parts = Parts { number: 0, of: parts(configurations.len(), beside), begins };
         let play = |(name, policy): &(String, ModelPolicy)| {
             parts.begin(name);
             let scenario = Scenario { tick: policy.scrape_interval, ..world.scenario.clone() };
@@ -139,10 +149,12 @@ impl Comparison {
             baselines: Vec::new(),
             hindsight: None,
         };
-        if baselines {
+        if beside != Beside::Nothing {
             parts.begin("the largest fleet");
             let goal = goal(scenario, &world.search);
-            comparison.baselines = autoscalers(world, goal.unwrap_or(Ratio(GOAL)), &mut parts);
+            if beside == Beside::Baselines {
+                comparison.baselines = autoscalers(world, goal.unwrap_or(Ratio(GOAL)), &mut parts);
+            }
             if let Some(goal) = goal {
                 parts.begin("the search for the cheapest plan, the longest part");
                 let known: Vec<&Outcome> = comparison.configurations.iter().chain(&comparison.baselines).collect();
@@ -189,9 +201,14 @@ impl Parts<'_> {
 }
 
 /// Beside the configurations: the largest fleet, two autoscalers with all their settings, the search.
-fn parts(configurations: usize, baselines: bool) -> usize {
+fn parts(configurations: usize, beside: Beside) -> usize {
     let settings = 1 + QUEUE_TARGETS.len() + 1 + SHARES.len() * SHARES.len();
-    configurations + if baselines { 1 + settings + 1 } else { 0 }
+    configurations
+        + match beside {
+            Beside::Nothing => 0,
+            Beside::Hindsight => 2,
+            Beside::Baselines => 2 + settings,
+        }
 }
 
 /// Each autoscaler with its usual setting and with the best of that and some others, chosen on the very trace.

@@ -1,0 +1,239 @@
+//! Does preset auto size, hold, grow and give back as its page says, and does it settle?
+
+use std::time::Duration;
+
+use super::fleet::*;
+use super::world::pool;
+use crate::planner::input::*;
+use crate::planner::memory::Memory;
+use crate::planner::plan::{Limit, PoolPlan, Reason, StepReason};
+use crate::units::*;
+
+fn limited(mut policy: ModelPolicy, min: u32, max: u32) -> ModelPolicy {
+    policy.pools.iter_mut().for_each(|pool| pool.limits = Limits::new(Replicas(min), Replicas(max)).unwrap());
+    policy
+}
+
+/// Ten minutes in which two aggregated servers see loads that differ, so that their iterations are learned.
+fn learned(policy: ModelPolicy) -> Fleet {
+    let mut fleet = Fleet::new(policy, &[2]);
+    for tick in 0..120_usize {
+        let window = tick / 3;
+        fleet.input = [1200.0, 2048.0, 3000.0][window % 3];
+        let _plan = fleet.round(4.0 + 8.0 * (window % 4) as f64 / 3.0);
+    }
+    fleet.input = INPUT;
+    fleet
+}
+
+fn needs_no_fewer(pool: &PoolPlan) {
+    let trace = pool.auto.as_ref().unwrap();
+    assert!(trace.within.unwrap() >= trace.share, "{trace:?}");
+    assert!(trace.within_less.is_none_or(|less| less < trace.share), "{trace:?}");
+}
+
+#[test]
+fn prefill_and_decode_get_the_smallest_counts_that_are_enough() {
+    let mut fleet = Fleet::new(auto_policy(), &[8, 4]);
+    let plan = fleet.last(120.0, 20.0);
+    plan.pools.iter().for_each(needs_no_fewer);
+    eprintln!("{:#?}", plan.pools.iter().map(|pool| &pool.auto).collect::<Vec<_>>());
+    eprintln!("{:?}", plan.estimated);
+    // 20 a second of 215 ms keep 4.3 replicas busy.
+    let prefill = pool(&plan, "m-prefill").auto.as_ref().unwrap();
+    assert!((6..=8).contains(&prefill.need.0), "{prefill:?}");
+    // Short prompts and long ones come to the same as 2048 tokens, nearly.
+    assert!((prefill.replica_rate.get() * 0.215 - 1.0).abs() < 0.02);
+    assert_eq!((prefill.rate.get(), prefill.slope, prefill.noise), (20.0, 0.0, Ratio(1.0)));
+    assert_eq!(plan.reason, Reason::None);
+}
+
+#[test]
+fn an_aggregated_pool_is_sized_by_what_was_learned_of_its_iterations() {
+    let mut fleet = learned(aggregated_policy());
+    let plan = fleet.last(60.0, 40.0);
+    needs_no_fewer(pool(&plan, "p"));
+    // A request takes 41 ms of prompt and 256 tokens of 85 us: 63 ms.
+    assert!((3..=5).contains(&pool(&plan, "p").auto.as_ref().unwrap().need.0), "{plan:?}");
+}
+
+#[test]
+fn a_constant_load_settles_and_stays_at_every_boundary() {
+    for rate in [0.3, 4.6, 9.3, 20.0, 33.0] {
+        let mut fleet = Fleet::new(auto_policy(), &[3, 3]);
+        let _settling = fleet.follow(600.0, rate);
+        let plans = fleet.follow(600.0, rate);
+        let first = recommended(&plans[0]);
+        assert!(plans.iter().all(|plan| recommended(plan) == first), "{rate}: from {first:?}");
+    }
+}
+
+#[test]
+fn planning_again_at_the_same_moment_on_its_own_result_changes_nothing() {
+    let mut fleet = Fleet::new(auto_policy(), &[3, 3]);
+    let plan = fleet.last(300.0, 20.0);
+    let again = fleet.look();
+    assert_eq!(recommended(&plan), recommended(&again));
+    for (one, other) in plan.pools.iter().zip(&again.pools) {
+        assert_eq!((&one.auto, &one.steps, one.planned_replicas), (&other.auto, &other.steps, other.planned_replicas));
+    }
+}
+
+#[test]
+fn scaling_demand_never_plans_fewer() {
+    let mut before = vec![0, 0];
+    for step in 0..30 {
+        let rate = 0.5 * 1.2_f64.powi(step);
+        let mut fleet = Fleet::new(auto_policy(), &[10, 10]);
+        let plan = fleet.last(60.0, rate);
+        let needs: Vec<u32> = plan.pools.iter().map(|pool| pool.auto.as_ref().unwrap().need.0).collect();
+        assert!(needs.iter().zip(&before).all(|(now, before)| now >= before), "{rate}: {needs:?} after {before:?}");
+        before = needs;
+    }
+    assert!(before[0] > 20, "{before:?}");
+}
+
+#[test]
+fn a_pool_whose_partner_is_not_learned_waits_for_it() {
+    let policy = ModelPolicy { capacity: CapacityModel::Iterations, ..auto_policy() };
+    let mut fleet = Fleet::new(policy, &[2, 2]);
+    fleet.edit = |sample| {
+        if sample.role == Some(Role::Prefill) {
+            sample.tallies.remove(&Tally::Iterations);
+            sample.histograms.remove(&Signal::Ttft);
+        }
+    };
+    for tick in 0..120_usize {
+        let plan = fleet.round(2.0 + (tick / 3 % 4) as f64 * 4.0);
+        assert_eq!(recommended(&plan), [0, 0]);
+    }
+    assert!(fleet.world.memory.watched[&PoolId::from("m-decode")].iterations.line(5).is_ok());
+    let plan = fleet.last(10.0, 10.0);
+    assert!(plan.pools.iter().all(|pool| pool.reason == Reason::NotConverged), "{:?}", plan.reason);
+}
+
+#[test]
+fn a_rise_above_fourfold_waits_for_a_second_round_that_agrees() {
+    let mut fleet = Fleet::new(auto_policy(), &[1, 1]);
+    let _settled = fleet.last(120.0, 1.0);
+    let plans = fleet.run(20.0, 80.0);
+    let first = pool(&plans[0], "m-prefill");
+    assert!(first.unbounded_replicas.unwrap() > Replicas(4));
+    assert_eq!(first.planned_replicas, Some(Replicas(4)));
+    assert!(first.limits_active.contains(&Limit::Confirm));
+    let second = pool(&plans[1], "m-prefill");
+    assert_eq!(second.planned_replicas, first.unbounded_replicas, "as far as both rounds go");
+    assert!(pool(&plans[2], "m-prefill").planned_replicas > second.planned_replicas);
+}
+
+#[test]
+fn a_sufficient_count_is_recommended_two_scrapes_and_a_tick_after_a_jump() {
+    let mut fleet = Fleet::new(auto_policy(), &[4, 2]);
+    let _settled = fleet.last(300.0, 5.0);
+    let plan = fleet.last(20.0, 40.0);
+    let found = pool(&plan, "m-prefill");
+    let trace = found.auto.as_ref().unwrap();
+    assert!((trace.rate.get() - 40.0).abs() < 4.0, "{trace:?}");
+    assert!(found.recommended_replicas.unwrap() >= trace.need);
+}
+
+#[test]
+fn replicas_are_given_back_after_the_delay_in_steps_of_a_tenth_a_minute() {
+    let mut fleet = Fleet::new(auto_policy(), &[30, 2]);
+    let _settled = fleet.last(300.0, 100.0);
+    let stood = recommended(&fleet.look())[0];
+    assert!(stood >= 24, "{stood}");
+    let lowered: Vec<(usize, u32, u32)> = {
+        let counts: Vec<u32> = fleet.follow(600.0, 2.0).iter().map(|plan| recommended(plan)[0]).collect();
+        counts.windows(2).enumerate().filter(|(_, pair)| pair[1] != pair[0]).map(|(round, pair)| (round + 1, pair[0], pair[1])).collect()
+    };
+    let seconds = |round: usize| (round + 1) * 5;
+    assert!(seconds(lowered[0].0) >= 120, "{lowered:?}");
+    for (_, before, after) in &lowered {
+        assert_eq!(before - after, (before / 10).max(1), "{lowered:?}");
+    }
+    for pair in lowered.windows(2) {
+        assert!((60..=75).contains(&(seconds(pair[1].0) - seconds(pair[0].0))), "{lowered:?}");
+    }
+    assert!(lowered.len() >= 6);
+}
+
+#[test]
+fn a_longer_delay_gives_back_later() {
+    let mut policy = auto_policy();
+    policy.auto = Some(AutoPolicy { attainment: Ratio(0.99), delay: Duration::from_secs(300) });
+    let mut fleet = Fleet::new(policy, &[8, 4]);
+    let _settled = fleet.last(600.0, 20.0);
+    let stood = recommended(&fleet.look());
+    let plan = fleet.last(290.0, 2.0);
+    assert_eq!(recommended(&plan), stood);
+    assert!(pool(&plan, "m-prefill").steps.iter().any(|step| step.reason == StepReason::RecentlyNeeded), "{:?}", plan.pools[0].steps);
+    assert!(recommended(&fleet.last(60.0, 2.0))[0] < stood[0]);
+}
+
+#[test]
+fn the_configured_limits_bind_last() {
+    let mut fleet = Fleet::new(limited(auto_policy(), 3, 5), &[4, 4]);
+    let plan = fleet.last(300.0, 60.0);
+    assert_eq!(recommended(&plan)[0], 5);
+    assert!(pool(&plan, "m-prefill").limits_active.contains(&Limit::Max));
+    let plan = fleet.last(900.0, 0.1);
+    assert_eq!(recommended(&plan), [3, 3]);
+    assert!(pool(&plan, "m-prefill").limits_active.contains(&Limit::Min));
+}
+
+#[test]
+fn a_fresh_process_does_not_shrink_before_the_delay_has_passed() {
+    let mut fleet = Fleet::new(auto_policy(), &[20, 8]);
+    let _settled = fleet.last(600.0, 60.0);
+    let stood = recommended(&fleet.look());
+    fleet.world.memory = Memory::restored(fleet.world.memory.lasting());
+    for plan in fleet.run(120.0, 1.0) {
+        assert_eq!(recommended(&plan), stood);
+    }
+    assert!(recommended(&fleet.last(60.0, 1.0))[0] < stood[0]);
+    let mut unheard = Fleet::new(auto_policy(), &[20, 8]);
+    assert!(unheard.run(120.0, 1.0).iter().all(|plan| [0, 20].contains(&recommended(plan)[0])), "nor one that remembers nothing");
+}
+
+#[test]
+fn objectives_out_of_reach_are_told_by_phase_and_the_load_is_carried() {
+    let mut policy = auto_policy();
+    policy.slo.ttft = Positive::new(0.05).unwrap();
+    let mut fleet = Fleet::new(policy, &[1, 1]);
+    let plan = fleet.last(120.0, 10.0);
+    assert_eq!(plan.reason, Reason::SloUnreachable);
+    assert_eq!((plan.prompt.attainable, plan.generation.attainable), (Some(false), Some(true)));
+    // 2.15 replicas are busy, and the standard error of the rate.
+    assert_eq!(pool(&plan, "m-prefill").auto.as_ref().unwrap().need, Replicas(3));
+    assert_eq!(pool(&plan, "m-prefill").auto.as_ref().unwrap().within, None);
+
+    let mut aggregated = learned(aggregated_policy());
+    aggregated.world.policy.slo.itl = Positive::new(0.001).unwrap();
+    let plan = aggregated.last(60.0, 40.0);
+    assert_eq!((plan.reason, plan.prompt.attainable, plan.generation.attainable), (Reason::SloUnreachable, Some(true), Some(false)));
+    assert!(pool(&plan, "p").auto.as_ref().unwrap().need <= Replicas(6));
+}
+
+#[test]
+fn longer_prompts_raise_prefill_within_two_ticks_and_leave_decode() {
+    let mut fleet = Fleet::new(auto_policy(), &[6, 4]);
+    fleet.input = 1024.0;
+    let before = recommended(&fleet.last(300.0, 10.0));
+    fleet.input = 4096.0;
+    let plan = fleet.last(10.0, 10.0);
+    assert!((pool(&plan, "m-prefill").auto.as_ref().unwrap().input_tokens.get() - 4096.0).abs() < 1.0);
+    assert!(recommended(&plan)[0] > before[0], "{before:?} {:?}", recommended(&plan));
+}
+
+#[test]
+fn a_fleet_of_thousands_is_planned_in_little_time() {
+    let policy = limited(auto_policy(), 1, 20_000);
+    let mut fleet = Fleet::new(policy, &[3, 3]);
+    // One replica's counters stand for all: what is measured is the search.
+    let began = std::time::Instant::now();
+    let plan = fleet.last(60.0, 40_000.0);
+    let need = pool(&plan, "m-prefill").auto.as_ref().unwrap().need;
+    assert!(need > Replicas(8000), "{need}");
+    assert!(began.elapsed() < Duration::from_secs(20), "12 rounds took {:?}", began.elapsed());
+}
