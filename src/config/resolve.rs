@@ -270,8 +270,7 @@ fn model(values: &mut Values, key: &str, folder: &Path, own_namespace: &str, scr
         preset::pools_fit(values, key, preset, any, &pools);
     }
     let by_sla = loops::is_sla(values, key, preset, profile.is_some());
-    let sla = loops::sla(values, key, preset, by_sla);
-    let auto = loops::auto(values, key, preset);
+    let (sla, auto) = (loops::sla(values, key, preset, by_sla), loops::auto(values, key, preset));
     let moves = loops::moves(values, key, preset);
     let roles: Vec<Role> = pools.iter().filter_map(|pool| pool.role).collect();
     let load = load_targets::read(values, key, preset, &roles, scrape_interval, sla.as_ref());

@@ -10,6 +10,14 @@
 //! | giving back | need of a tenth more, and the most that was needed within `scale_down_delay` | the cautious wish |
 //!
 //! Each objective may be missed by half of what both may be missed by together.
+//!
+//! | where | then |
+//! |---|---|
+//! | nothing was asked for in five minutes, and all say that nothing runs or waits | down to the minimum, whatever is known of the pools |
+//! | nothing comes and nothing ends, and something runs or may run | held (`no_requests`): servers that hang look like that |
+//! | requests end and nobody says how long they were | held (`missing_capability`) |
+//! | what a replica of some pool does is not known yet | held (`not_converged`), all pools |
+//! | no count lets a request meet an objective | the count that carries the load (`slo_unreachable`) |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

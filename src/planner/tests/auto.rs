@@ -32,19 +32,27 @@ fn needs_no_fewer(pool: &PoolPlan) {
     assert!(trace.within_less.is_none_or(|less| less < trace.share), "{trace:?}");
 }
 
+/// Percent with one digit.
+fn percent(share: Option<Ratio>) -> String {
+    share.map_or_else(String::new, |share| format!("{:.1}", share.get() * 100.0))
+}
+
 #[test]
-fn prefill_and_decode_get_the_smallest_counts_that_are_enough() {
+fn the_worked_example_of_the_readme() {
     let mut fleet = Fleet::new(auto_policy(), &[8, 4]);
     let plan = fleet.last(120.0, 20.0);
     plan.pools.iter().for_each(needs_no_fewer);
-    eprintln!("{:#?}", plan.pools.iter().map(|pool| &pool.auto).collect::<Vec<_>>());
-    eprintln!("{:?}", plan.estimated);
-    // 20 a second of 215 ms keep 4.3 replicas busy.
+    let of = |name: &str| {
+        let trace = pool(&plan, name).auto.as_ref().unwrap();
+        let shares = [trace.within_less, trace.within].map(percent);
+        (format!("{:.2}", trace.replica_rate.get()), shares, trace.need.0, trace.padded.0)
+    };
     let prefill = pool(&plan, "m-prefill").auto.as_ref().unwrap();
-    assert!((6..=8).contains(&prefill.need.0), "{prefill:?}");
-    // Short prompts and long ones come to the same as 2048 tokens, nearly.
-    assert!((prefill.replica_rate.get() * 0.215 - 1.0).abs() < 0.02);
-    assert_eq!((prefill.rate.get(), prefill.slope, prefill.noise), (20.0, 0.0, Ratio(1.0)));
+    assert_eq!((prefill.rate.get(), prefill.slope, prefill.noise, prefill.over.get()), (20.0, 0.0, Ratio(1.0), 115.0));
+    assert_eq!((format!("{:.3}", prefill.error.get()), format!("{:.2}", prefill.planned_rate.get())), ("0.417".into(), "20.42".into()));
+    assert_eq!((prefill.horizon.get(), prefill.share.get()), (130.0, 0.995));
+    assert_eq!(of("m-prefill"), ("4.62".into(), ["98.0".into(), "99.8".into()], 7, 8));
+    assert_eq!(of("m-decode"), ("13.32".into(), ["0.0".into(), "100.0".into()], 2, 2));
     assert_eq!(plan.reason, Reason::None);
 }
 
@@ -118,7 +126,7 @@ fn a_rise_above_fourfold_waits_for_a_second_round_that_agrees() {
     let _settled = fleet.last(120.0, 1.0);
     let plans = fleet.run(20.0, 80.0);
     let first = pool(&plans[0], "m-prefill");
-    assert!(first.unbounded_replicas.unwrap() > Replicas(4));
+    assert_eq!(first.unbounded_replicas, Some(Replicas(15)));
     assert_eq!(first.planned_replicas, Some(Replicas(4)));
     assert!(first.limits_active.contains(&Limit::Confirm));
     let second = pool(&plans[1], "m-prefill");

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
 use super::fleet::*;
 use super::world::*;
 use crate::planner::input::*;
@@ -147,4 +150,39 @@ fn a_router_alone_without_a_profile_waits() {
     let (mut world, mut router) = (World::new(policy), Router::new(8, 3));
     let plan = world.drive(&mut router, 0.0, 120.0, 20.0);
     assert_eq!((plan.reason, recommended(&plan)), (Reason::NotConverged, vec![0, 0]));
+}
+
+/// What a page lacks.
+const EDITS: [fn(&mut Sample); 5] = [
+    |_| (),
+    |sample| sample.gauges.clear(),
+    |sample| sample.histograms.clear(),
+    |sample| *sample = Sample::default(),
+    |sample| sample.gauges.values_mut().for_each(|value| *value = 1e300),
+];
+
+fn rounds() -> impl Strategy<Value = Vec<(f64, usize, usize)>> {
+    let rate = prop_oneof![6 => 0.1..80.0_f64, 2 => Just(0.0), 1 => prop_oneof![Just(1e-300), Just(1e12), Just(1e290)]];
+    let silent = prop_oneof![6 => Just(0_usize), 2 => 0..9_usize];
+    let edit = prop_oneof![9 => Just(0_usize), 1 => 0..EDITS.len()];
+    proptest::collection::vec((rate, silent, edit), 10..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, rng_seed: RngSeed::Fixed(0x5eed), ..ProptestConfig::default() })]
+
+    /// `round_of` holds every plan against the independent check: finite numbers, inside the limits, steps that join.
+    #[test]
+    fn no_history_gives_a_plan_that_breaks_a_rule(rounds in rounds(), aggregated in any::<bool>(), input in prop_oneof![Just(2048.0), Just(0.0), Just(1e9)]) {
+        let mut fleet = if aggregated { Fleet::new(aggregated_policy(), &[8]) } else { Fleet::new(auto_policy(), &[8, 4]) };
+        fleet.input = input;
+        for (rate, silent, edit) in rounds {
+            (fleet.silent, fleet.edit) = (silent, EDITS[edit]);
+            let plan = fleet.round(rate);
+            for trace in plan.pools.iter().filter_map(|pool| pool.auto.as_ref()) {
+                let numbers = [trace.rate.get(), trace.slope, trace.error.get(), trace.planned_rate.get(), trace.replica_rate.get(), trace.left.get()];
+                prop_assert!(numbers.iter().all(|number| number.is_finite()), "{trace:?}");
+            }
+        }
+    }
 }

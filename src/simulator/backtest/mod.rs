@@ -27,6 +27,8 @@ mod sizing;
 pub mod world;
 
 #[cfg(test)]
+mod auto_tests;
+#[cfg(test)]
 mod sla_tests;
 #[cfg(test)]
 mod tests;

@@ -23,7 +23,7 @@ const COSTS: IterationCosts = IterationCosts {
 const STARTUP: Duration = Duration::from_secs(60);
 const REQUESTS: &str = "isl=1000&isl_cv=0.5&osl=200&osl_cv=0.5";
 
-fn trace(text: &str) -> Trace {
+pub(super) fn trace(text: &str) -> Trace {
     Trace::following(&shape::parse(&format!("{text}&{REQUESTS}")).unwrap(), 7).unwrap()
 }
 
@@ -41,7 +41,7 @@ fn fleet(roles: &[Role], replicas: u32) -> FleetSettings {
     }
 }
 
-fn policy(roles: &[Role], ttft: f64, itl: f64) -> ModelPolicy {
+pub(super) fn policy(roles: &[Role], ttft: f64, itl: f64) -> ModelPolicy {
     let pool = |role: &Role| PoolPolicy {
         pool: PoolId::from(role.as_str()),
         role: *role,
@@ -84,7 +84,7 @@ fn policy(roles: &[Role], ttft: f64, itl: f64) -> ModelPolicy {
     }
 }
 
-fn scenario<'a>(trace: &'a Trace, roles: &[Role], replicas: u32, ttft: f64, itl: f64) -> Scenario<'a> {
+pub(super) fn scenario<'a>(trace: &'a Trace, roles: &[Role], replicas: u32, ttft: f64, itl: f64) -> Scenario<'a> {
     Scenario {
         requests: &trace.requests,
         length: trace.length,
@@ -98,7 +98,7 @@ fn scenario<'a>(trace: &'a Trace, roles: &[Role], replicas: u32, ttft: f64, itl:
 }
 
 /// Recommended counts of a role over time, as (seconds, count), where they change.
-fn changes(outcome: &Outcome, role: Role) -> Vec<(u64, u32)> {
+pub(super) fn changes(outcome: &Outcome, role: Role) -> Vec<(u64, u32)> {
     let mut found: Vec<(u64, u32)> = Vec::new();
     for point in &outcome.series {
         let Some(count) = point.replicas.get(&role).map(|counts| counts.recommended.0) else { continue };
@@ -109,11 +109,11 @@ fn changes(outcome: &Outcome, role: Role) -> Vec<(u64, u32)> {
     found
 }
 
-const AGGREGATED: [Role; 1] = [Role::Aggregated];
-const PAIR: [Role; 2] = [Role::Prefill, Role::Decode];
+pub(super) const AGGREGATED: [Role; 1] = [Role::Aggregated];
+pub(super) const PAIR: [Role; 2] = [Role::Prefill, Role::Decode];
 
 /// A planner that nobody follows, with what it recommended at each tick.
-struct Unheard {
+pub(super) struct Unheard {
     planner: Planner,
     heard: Vec<(u64, BTreeMap<Role, Replicas>)>,
 }
@@ -131,16 +131,16 @@ impl Policy for Unheard {
 }
 
 impl Unheard {
-    fn new(policy: &ModelPolicy) -> Self {
+    pub(super) fn new(policy: &ModelPolicy) -> Self {
         Self { planner: Planner::new("unheard", policy), heard: Vec::new() }
     }
 
-    fn at(&self, second: u64, role: Role) -> Option<u32> {
+    pub(super) fn at(&self, second: u64, role: Role) -> Option<u32> {
         self.heard.iter().find(|(at, _)| *at >= second)?.1.get(&role).map(|count| count.0)
     }
 }
 
-fn count_at(changes: &[(u64, u32)], second: u64) -> u32 {
+pub(super) fn count_at(changes: &[(u64, u32)], second: u64) -> u32 {
     changes.iter().rev().find(|(at, _)| *at <= second).map_or(0, |(_, count)| *count)
 }
 
