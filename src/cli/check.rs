@@ -19,6 +19,9 @@ pub struct CheckArgs {
     /// The same as FILE
     #[arg(long, conflicts_with = "file")]
     pub config: Option<PathBuf>,
+    /// Tell which models are of this shard, as `run` takes it
+    #[arg(long, value_name = "I/N", conflicts_with = "from_dynamo")]
+    pub shard: Option<String>,
     /// Print the configuration with defaults filled in and secrets hidden
     #[arg(long)]
     pub print_effective: bool,
@@ -35,7 +38,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
         return answer(&config::from_dynamo(&source(file)?)?);
     }
     let file = args.file.as_deref().or(args.config.as_deref());
-    let loaded = load_serving(file, Flags::default())?;
+    let loaded = load_serving(file, Flags { shard: args.shard.clone(), ..Flags::default() })?;
     if !loaded.unready.is_empty() {
         return Err(loaded.unready.into());
     }

@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// Where recommendations survive a restart
     #[arg(long)]
     pub state_file: Option<PathBuf>,
+    /// Plan only the models of this shard, where several exporters share a configuration: 0/3, 1/3 and 2/3 are three that plan each model once
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
     /// Record every decision below this directory, for `plan --replay`
     #[arg(long)]
     pub record: Option<PathBuf>,
@@ -48,6 +51,7 @@ impl RunArgs {
             listen: self.listen.clone(),
             web_config_file: self.web_config_file.clone(),
             state_file: self.state_file.clone(),
+            shard: self.shard.clone(),
             ..self.model.flags()
         }
     }

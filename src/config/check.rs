@@ -13,7 +13,7 @@ use super::layers::{self, Layer, Merged};
 use super::problem::Problem;
 use super::schema::{self, Fallback, Key, Kind};
 use super::tree::{self, Node, Place};
-use super::{TargetConfig, flags, scalar};
+use super::{Shard, TargetConfig, flags, scalar};
 
 /// A value of the right kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,7 @@ enum Scalar {
     Number(f64),
     Span(Duration),
     Address(SocketAddr),
+    Shard(Shard),
     Target(TargetConfig),
     Map(BTreeMap<String, String>),
     /// Since the Unix epoch.
@@ -237,6 +238,10 @@ impl Values {
         if let Some(Scalar::Text(text)) = self.get(path) { Some(text) } else { None }
     }
 
+    pub(super) fn shard(&mut self, path: &str) -> Option<Shard> {
+        if let Some(Scalar::Shard(shard)) = self.get(path) { Some(shard) } else { None }
+    }
+
     pub(super) fn switch(&mut self, path: &str) -> Option<bool> {
         if let Some(Scalar::Switch(value)) = self.get(path) { Some(value) } else { None }
     }
@@ -329,6 +334,7 @@ fn read_text(kind: Kind, text: &str, refused: impl Fn() -> String) -> Result<Sca
         Kind::Text | Kind::Path | Kind::Port => Ok(Scalar::Text(text.to_owned())),
         Kind::Label => scalar::label_value(text).map(Scalar::Text),
         Kind::Address => scalar::address(text).map(Scalar::Address),
+        Kind::Shard => Shard::parse(text).map(Scalar::Shard),
         Kind::Proxy => scalar::proxy(text).map(Scalar::Text),
         Kind::Target => scalar::target(text).map(Scalar::Target),
         Kind::Url => scalar::plain_url(text).map(Scalar::Text),
@@ -363,6 +369,7 @@ pub(super) fn expected(kind: Kind) -> String {
         Kind::Label => "a Kubernetes label value".to_owned(),
         Kind::Path => "a path".to_owned(),
         Kind::Address => "an IP address and a port such as 0.0.0.0:10877".to_owned(),
+        Kind::Shard => "one of several exporters such as 0/3".to_owned(),
         Kind::Proxy => "a URL such as http://proxy.internal:3128".to_owned(),
         Kind::Target => "a URL such as http://10.0.0.11:8000/metrics".to_owned(),
         Kind::Url => "a URL such as http://inventory.internal/targets".to_owned(),

@@ -74,6 +74,9 @@ pub(super) fn render(config: &Config, origins: &[Origins<'_>]) -> String {
         let (dir, interval) = (quoted(&report.dir.to_string_lossy()), text(report.interval));
         yaml.line(0, format_args!("report: {{ dir: {dir}, interval: {interval} }}"));
     }
+    if let Some(shard) = config.shard {
+        yaml.line(0, format_args!("shard: {shard}"));
+    }
     budget(&mut yaml, 0, config.gpus);
     yaml.line(0, "models:");
     for (model, origins) in config.models.iter().zip(origins) {

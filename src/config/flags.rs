@@ -43,6 +43,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// `--state-file`.
     pub state_file: Option<PathBuf>,
+    /// `--shard`.
+    pub shard: Option<String>,
     /// `--web-config-file`.
     pub web_config_file: Option<PathBuf>,
     /// `--queueing-config`.
@@ -72,6 +74,9 @@ impl Flags {
         let mut dict = Dict::new();
         if let Some(listen) = &self.listen {
             insert(&mut dict, "server.listen", Layered::from(listen.as_str()));
+        }
+        if let Some(shard) = &self.shard {
+            insert(&mut dict, "shard", Layered::from(shard.as_str()));
         }
         if let Some(path) = self.state_file.as_deref().and_then(|path| text_of(path, "--state-file", problems)) {
             insert(&mut dict, "state_file", Layered::from(path));
@@ -172,6 +177,7 @@ pub(super) fn flag_of(path: &str) -> Option<&'static str> {
         "server.web_config_file" => "--web-config-file",
         "state_file" => "--state-file",
         "queueing_config" => "--queueing-config",
+        "shard" => "--shard",
         _ => return None,
     })
 }

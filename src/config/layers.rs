@@ -141,10 +141,9 @@ pub(super) fn insert(dict: &mut Dict, path: &str, value: Layered) {
 
 /// The keys that a variable may set.
 pub(super) fn open_to_variables() -> impl Iterator<Item = &'static str> {
-    KEYS.iter()
-        .filter(|key| !matches!(key.kind, Kind::Section | Kind::List | Kind::Later))
-        .map(|key| key.path)
-        .filter(|path| path.starts_with("server.") || path.starts_with("scrape.") || matches!(*path, "state_file" | "overrides_file"))
+    KEYS.iter().filter(|key| !matches!(key.kind, Kind::Section | Kind::List | Kind::Later)).map(|key| key.path).filter(|path| {
+        path.starts_with("server.") || path.starts_with("scrape.") || matches!(*path, "state_file" | "overrides_file" | "shard")
+    })
 }
 
 /// The variable that sets a key.
@@ -164,7 +163,7 @@ pub(super) fn variables(env: &[(String, String)], problems: &mut Vec<Problem>) -
                 let ending = |name: &'_ str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
                 let endings: Vec<String> = known.keys().map(|name| ending(name)).collect();
                 let hint = schema::hint(&ending(name), endings.iter().map(String::as_str)).replace("did you mean ", "did you mean ...__");
-                let rule = "not a variable that is read; variables set the keys of server and scrape, state_file and overrides_file";
+                let rule = "not a variable that is read; variables set the keys of server and scrape, state_file, overrides_file and shard";
                 problems.push(Problem::outside(name, format!("{rule}{hint}")));
             }
         }

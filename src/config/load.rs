@@ -20,7 +20,7 @@ use super::problem::{self, Problem};
 use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
-use super::{Config, ModelConfig, ModelSelector, ServerConfig, WebConfig, budgets, names, profile, queueing, warnings};
+use super::{Config, ModelConfig, ModelSelector, ServerConfig, WebConfig, budgets, names, profile, queueing, shard, warnings};
 use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::planner::model::envelope::Envelope;
 use crate::units::{ModelId, PoolId, Role};
@@ -125,6 +125,7 @@ pub fn read(inputs: Inputs) -> Draft {
     let namespace = own_namespace.unwrap_or_else(|| "default".to_owned());
     let scrape_interval = settings.scrape.as_ref().map(|scrape| scrape.interval);
     let models = if unreadable { Vec::new() } else { resolve::models(&mut values, &folder, &namespace, scrape_interval) };
+    shard::check(&mut values, &settings, &models);
     problems.extend(values.take_problems());
     let mut files: Vec<PathBuf> = Vec::new();
     let add = |files: &mut Vec<PathBuf>, file: &PathBuf| {
@@ -184,9 +185,11 @@ impl Draft {
         self.problems.extend(self.values.take_problems());
         let (mut unready, mut notes) = self.needed(files);
         notes.extend(queueing::notes(&self.models, &said.map, &self.values));
+        notes.extend(shard::note(&self.values, &self.settings, &self.models));
         match config {
             Some(config) if self.problems.is_empty() => {
                 let mut warnings = warnings::of(&self.models, &config, &self.values);
+                warnings.extend(shard::warning(&self.values, &self.settings));
                 [&mut warnings, &mut unready, &mut notes].into_iter().for_each(|told| problem::sort(told, &sources));
                 let loaded = self.loaded(Config { files: sources, ..config }, &said);
                 Ok(Loaded { warnings, notes, unready, ..loaded })
@@ -316,6 +319,7 @@ impl Draft {
             max_target_series: settings.max_target_series,
             report: settings.report.clone(),
             gpus: settings.gpus,
+            shard: settings.shard,
             models,
             files: Vec::new(),
             hash: String::new(),
@@ -403,6 +407,8 @@ impl Draft {
         }
         let digits: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         config.hash = digits[..HASH_DIGITS].to_owned();
+        // All were checked and are shown, so that a mistake is told by every shard.
+        config.models.retain(|model| shard::is_ours(&self.settings, &model.selector));
         Loaded { config, warnings: Vec::new(), notes: Vec::new(), unready: Vec::new(), effective, web: WebConfig::default(), portable }
     }
 }

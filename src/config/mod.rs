@@ -19,6 +19,7 @@
 //! | `load_targets`, `queueing` | how presets dynamo and wva are used |
 //! | `dynamo` | what do the files of Dynamo's planner mean here |
 //! | `budgets` | do the minima fit the GPU budgets |
+//! | `shard` | which models are ours, where several exporters share a configuration |
 //! | `loops` | which loops does preset dynamo run, and how far may they go |
 //! | `predictor` | how is the next window forecast |
 //! | `warnings` | what is allowed and yet probably not meant |
@@ -51,6 +52,7 @@ mod reference;
 mod resolve;
 mod scalar;
 mod schema;
+mod shard;
 mod targets;
 mod tree;
 mod untold;
@@ -73,6 +75,7 @@ pub use problem::Problem;
 pub use query::QueryConfig;
 pub use reference::render as reference;
 pub use scalar::{parse_delay_flag, parse_millis_flag, parse_seconds_flag};
+pub use shard::Shard;
 pub use targets::{DiscoveryConfig, KubernetesConfig, PodChoice, Way, found_target, whole};
 pub use tree::SourceText;
 pub use web::{WebConfig, WebDraft, read_web};
@@ -100,7 +103,9 @@ pub struct Config {
     pub report: Option<ReportConfig>,
     /// GPUs of all models together, at least and at most.
     pub gpus: GpuBand,
-    /// The models to plan.
+    /// Which of several exporters that share the configuration this is; `None`: there is one.
+    pub shard: Option<Shard>,
+    /// The models to plan; of a shard only its own.
     pub models: Vec<ModelConfig>,
     /// Every file that the configuration was read from, to be watched for changes; and the folder of which every file counts.
     pub files: Vec<PathBuf>,

@@ -15,8 +15,8 @@ use super::predictor::PredictorDraft;
 use super::queueing::QueueingDraft;
 use super::targets::{self, TargetsDraft};
 use super::{
-    ModelSelector, ReportConfig, ScrapeConfig, ServerConfig, SourceConfig, custom, load_targets, loops, names, pools, predictor, preset,
-    queueing, scalar,
+    ModelSelector, ReportConfig, ScrapeConfig, ServerConfig, Shard, SourceConfig, custom, load_targets, loops, names, pools, predictor,
+    preset, queueing, scalar,
 };
 use crate::engines::Dialect;
 use crate::planner::input::{
@@ -44,6 +44,7 @@ pub(super) struct Settings {
     pub max_target_series: usize,
     pub report: Option<ReportConfig>,
     pub gpus: GpuBand,
+    pub shard: Option<Shard>,
 }
 
 /// One model before its profile is read. `None` stands for a value that has a problem.
@@ -124,6 +125,7 @@ pub(super) fn settings(values: &mut Values, folder: &Path) -> Settings {
         max_target_series: values.count("max_target_series").map_or(0, size),
         report: report(values, folder),
         gpus: budget(values, ""),
+        shard: values.shard("shard"),
     }
 }
 

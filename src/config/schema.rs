@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Path,
     /// Address and port to listen on.
     Address,
+    /// One of several exporters.
+    Shard,
     /// An HTTP proxy.
     Proxy,
     /// An endpoint to scrape.
@@ -160,7 +162,9 @@ fn replica_sources() -> Vec<&'static str> {
 pub(super) use web::KEYS as WEB_KEYS;
 
 use Fallback::{Derived, Required, Value};
-use Kind::{Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Number, Path, Port, Proxy, Span, Switch, Target, Text, Url};
+use Kind::{
+    Address, Bytes, Choice, Count, Engine, Label, List, Map, Moment, Number, Path, Port, Proxy, Shard, Span, Switch, Target, Text, Url,
+};
 
 /// The keys of one `targets` section at `$at`; what the section is for, and what holds without `static`, is the caller's.
 macro_rules! targets {
@@ -226,6 +230,7 @@ const TO_PLANNER: &[Key] = &[
     key("max_target_series", Count(0, 1_000_000), Value("1000"), "Above this many targets the families with a `target` label are left out."),
     key("max_gpu_budget", Count(1, MOST_GPUS), Derived("none"), "GPUs of all models together at most. Where they want more, those of the highest `priority` come first, and equals share in proportion to their wishes."),
     key("min_gpu_budget", Count(0, MOST_GPUS), Derived("none"), "GPUs of all models together at least."),
+    key("shard", Shard, Derived("all models are ours"), "Where several exporters share the configuration: which one this is, counted from 0 (`0/3`, `1/3`, `2/3`). Each model is planned by one of them, which alone scrapes it; under a GPU budget of all models one plans them all. Usually a flag or variable, and each needs a `state_file` of its own."),
     section("report", "What the status page shows, as files written while the exporter runs, and a log of every decision."),
     key("report.dir", Path, Derived("required with `report`"), "The folder, which is made if it does not exist. A disk that refuses costs the report and nothing else."),
     key("report.interval", Span(60 * SECOND), Value("24h"), "Time between two files, from one wall-clock multiple (UTC) to the next. A file shows what happened since the last, at most 24h."),

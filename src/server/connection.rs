@@ -1,12 +1,14 @@
-//! Who may connect, and how long may they stall? A permit for each connection, a deadline for handshakes, and one for writes that make no
-//! progress.
+//! Who may connect, and how long may they stall? A permit for each connection, a share of them for each peer, a deadline for handshakes, and one
+//! for writes that make no progress.
 //!
 //! A connection over the limit is closed rather than queued: a queue would only move the flood from one place to another.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ use super::access::{Access, Peer};
 #[derive(Clone, Debug)]
 pub(super) struct Limit {
     permits: Arc<Semaphore>,
+    peers: Arc<Peers>,
     handshake_timeout: Duration,
     write_timeout: Duration,
     access: Arc<ArcSwap<Access>>,
@@ -37,13 +40,62 @@ pub(super) struct Limit {
 impl Limit {
     pub(super) fn new(settings: &Settings, access: Arc<ArcSwap<Access>>) -> Self {
         let permits = Arc::new(Semaphore::new(settings.max_connections));
-        Self { permits, handshake_timeout: settings.header_timeout, write_timeout: settings.request_timeout, access }
+        let peers = Arc::new(Peers { most: settings.max_connections_per_peer, open: Mutex::default() });
+        Self { permits, peers, handshake_timeout: settings.header_timeout, write_timeout: settings.request_timeout, access }
     }
 
     fn permitted(&self, stream: TcpStream) -> io::Result<Connection> {
+        let share = Peers::enter(&self.peers, peer_of(stream.peer_addr()?.ip()))?;
         match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => Ok(Connection { stream, write_timeout: self.write_timeout, stalled: None, _permit: permit }),
+            Ok(permit) => Ok(Connection { stream, write_timeout: self.write_timeout, stalled: None, _permit: permit, _share: share }),
             Err(_) => Err(io::Error::other("expected a free connection, all are in use")),
+        }
+    }
+}
+
+/// Who counts as one: an IPv4 address, or the network of 64 bits that a host with IPv6 chooses its addresses from.
+fn peer_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+/// How many connections each peer has.
+#[derive(Debug)]
+struct Peers {
+    most: usize,
+    open: Mutex<BTreeMap<IpAddr, usize>>,
+}
+
+impl Peers {
+    fn enter(peers: &Arc<Self>, peer: IpAddr) -> io::Result<Share> {
+        let mut open = peers.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(peer).or_default();
+        // A peer with none is let in by any limit but zero, so that no entry without a share stays.
+        if *count >= peers.most.max(1) {
+            return Err(io::Error::other("expected a peer with fewer connections"));
+        }
+        *count += 1;
+        Ok(Share { peers: Arc::clone(peers), peer })
+    }
+}
+
+/// One connection of a peer, until it is dropped.
+#[derive(Debug)]
+struct Share {
+    peers: Arc<Peers>,
+    peer: IpAddr,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut open = self.peers.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.peer) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.peer);
+            }
         }
     }
 }
@@ -131,6 +183,7 @@ pub(super) struct Connection {
     /// Runs while the client takes no bytes.
     stalled: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 impl Connection {

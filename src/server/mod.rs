@@ -43,6 +43,8 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// Connections at the same time; further ones are closed at once.
     pub max_connections: usize,
+    /// Those of one peer: an IPv4 address, or an IPv6 network of 64 bits.
+    pub max_connections_per_peer: usize,
     /// Clients that may wait for a decision at the same time; further ones are told to come back.
     pub max_waiting: usize,
     /// How long one may wait.
@@ -60,6 +62,8 @@ impl Settings {
             header_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             max_connections: 256,
+            // Whole clusters may come through one address; that one must not keep all others out.
+            max_connections_per_peer: 192,
             // A quarter of the connections: whoever waits must not keep Prometheus out.
             max_waiting: 64,
             longest_wait: Duration::from_secs(60),

@@ -7,6 +7,7 @@
 //!   state or the new one.
 //! - One process writes: whoever holds the lock on `PATH.lock`. Another reads only, and takes over once the first has gone, which is what
 //!   happens in a rolling update. The lock file stays; deleting it would let two processes lock two files of one name.
+//! - Only the owner may read it and its companions: it says how much traffic there is, and of what.
 //! - Reading never fails: what cannot be used is ignored with words for the log, and stays on disk as `PATH.bad` when a new state is saved.
 //!
 //! All functions block on the disk. Async callers use a blocking thread.
@@ -14,6 +15,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -29,6 +31,9 @@ const FORMAT: &str = "inference-planner-exporter state";
 const VERSION: u64 = 1;
 /// A thousand pools take about a megabyte; a larger file is not ours or is broken, and is not read into memory.
 const LARGEST: u64 = 64 << 20;
+
+/// Permissions of every file that is made: read and written by the owner.
+const OWNERS: u32 = 0o600;
 
 /// The state file of this process.
 #[derive(Debug)]
@@ -169,7 +174,7 @@ impl StateFile {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(disk("remove", new)(error)),
             _ => {}
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(new).map_err(disk("create", new))?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(new).map_err(disk("create", new))?;
         fill(file, text).map_err(|error| {
             // A disk that is full should not stay so because of us.
             let _ = fs::remove_file(new);
@@ -204,7 +209,7 @@ impl StateFile {
             // A pipe would block for ever.
             return Err(disk("open", &path)(io::Error::other("expected a file, got something else")));
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(disk("open", &path))?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(OWNERS).open(&path).map_err(disk("open", &path))?;
         match file.try_lock() {
             Ok(()) => *held = Some(file),
             Err(TryLockError::WouldBlock) => return Err(SaveError::Locked { path }),

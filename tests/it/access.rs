@@ -211,6 +211,46 @@ async fn a_client_certificate_is_shown_and_its_file_followed() {
     }
 }
 
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[test]
+fn a_mistake_beside_a_secret_does_not_show_it() {
+    let site = Site::new();
+    let targets = |access: &str| {
+        format!(
+            "models:\n  - name: m\n    planner: {{ profile: profile.json }}\n    pools: [{{ name: p, role: prefill, max_replicas: 2 }}, {{ name: d, role: decode, max_replicas: 2 }}]\n    \
+             traffic:\n      targets:\n        static: [\"http://h:1\"]\n        {access}\n"
+        )
+    };
+    let mistakes = [
+        targets("headers: { X-Key: [hunter2] }"),
+        targets("headers: { X-Key: { a: hunter2 } }"),
+        targets("headers: { \"X Key\": hunter2 }"),
+        targets("headers: { X-Key: \"hunter2\\nX: y\" }"),
+        targets("headers: { X-Key: hunter2, X-Key: hunter2 }"),
+        targets("headers: { X-Key: hunter2"),
+        targets("headers: { X-Key: \"hunter2 }"),
+        targets("basic_auth: { username: u, password: hunter2 }"),
+        targets("bearer_token: hunter2"),
+        targets("http_sd: \"http://u:hunter2@h:1/\""),
+        targets("").replace("http://h:1", "http://u:hunter2@h:port"),
+        targets("").replace("http://h:1", "http://h:1/metrics?key=hunter2\\u0000"),
+        format!("scrape: {{ proxy: \"http://u:hunter2@:1\" }}\n{}", targets("")),
+        format!("scrape: {{ proxy: \"ftp://u:hunter2@h:1\" }}\n{}", targets("")),
+    ];
+    for text in mistakes {
+        for name in ["c.yaml", "c.toml", "c.json"] {
+            let file = site.write(name, &text);
+            let (code, shown, said) = run(&["check", "--config", file.to_str().unwrap()]);
+            assert_eq!(code, Some(64), "{text}");
+            assert!(!shown.contains("hunter2") && !said.contains("hunter2"), "{text}\n{said}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_show_nowhere() {
     let router = Router::start("m", 25.0).await;
@@ -222,7 +262,7 @@ async fn secrets_show_nowhere() {
     let config = site.write(
         "config.yaml",
         &format!(
-            "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 100ms, timeout: 100ms }}\nmodels:\n  - name: m\n    \
+            "server: {{ listen: \"127.0.0.1:0\" }}\nscrape: {{ interval: 100ms, timeout: 100ms }}\nstate_file: state.json\nreport: {{ dir: reports }}\nmodels:\n  - name: m\n    \
              planner: {{ preset: infera, profile: profile.json, adjustment_interval: 1s, hold_for: 60s }}\n    \
              traffic: {{ targets: {{ static: [\"{}\", \"{}\"], bearer_token_file: token, headers: {{ X-Key: hunter2-header }}, \
              tls: {{ insecure_skip_verify: true }} }} }}\n    \
@@ -235,13 +275,30 @@ async fn secrets_show_nowhere() {
         ),
     );
     tokio::task::block_in_place(|| {
-        let exporter = Exporter::start_with(&["run", "--config", text(&config)], &[("RUST_LOG", "trace")]);
+        let exporter =
+            Exporter::start_with(&["run", "--config", text(&config), "--record", text(&site.path("records"))], &[("RUST_LOG", "trace")]);
         until("the first decision", || exporter.recommended("m-decode"));
         until("the list was refused", || exporter.process.log().contains("status 403").then_some(()));
         assert!(router.server.last_request().contains("Bearer hunter2-token") && router.server.last_request().contains("hunter2-header"));
-        for page in ["/metrics", "/", "/api/v1/plans"] {
+        for page in ["/metrics", "/", "/api/v1/plans", "/api/v1/decisions"] {
             let (status, _, body) = exporter.ask(&format!("GET {page}"));
             assert!(status == 200 && !body.contains("hunter2"), "{page}: {body}");
+        }
+        until("a recording", || site.path("records").read_dir().ok()?.next().map(drop));
+        until("the state", || site.path("state.json").exists().then_some(()));
+        let written = files_below(&site.path(""));
+        for name in ["state.json", "records", "reports"] {
+            assert!(written.iter().any(|path| path.starts_with(site.path(name))), "{name}: {written:?}");
+        }
+        let given = ["token", "password", "config.yaml"].map(|name| site.path(name));
+        for path in written.iter().filter(|path| !given.contains(path)) {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            let mut text = String::new();
+            let text = match flate2::read::MultiGzDecoder::new(&bytes[..]).read_to_string(&mut text) {
+                Ok(_) => text,
+                Err(_) => String::from_utf8_lossy(&bytes).into_owned(),
+            };
+            assert!(!text.contains("hunter2"), "{}: {text}", path.display());
         }
         let log = exporter.process.log();
         assert!(log.contains("certificates are not checked"), "{log}");

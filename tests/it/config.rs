@@ -344,8 +344,8 @@ fn wrong_variables_are_named() {
     assert_eq!(
         problems(Inputs { env, ..file("c.yaml", MINIMAL) }),
         [
-            "INFERENCE_PLANNER__SERVER__LISTN: not a variable that is read; variables set the keys of server and scrape, state_file and overrides_file; did you mean ...__SERVER__LISTEN?",
-            "INFERENCE_PLANNER__MODELS: not a variable that is read; variables set the keys of server and scrape, state_file and overrides_file",
+            "INFERENCE_PLANNER__SERVER__LISTN: not a variable that is read; variables set the keys of server and scrape, state_file, overrides_file and shard; did you mean ...__SERVER__LISTEN?",
+            "INFERENCE_PLANNER__MODELS: not a variable that is read; variables set the keys of server and scrape, state_file, overrides_file and shard",
             "INFERENCE_PLANNER__SCRAPE__TIMEOUT: expected a duration such as 500ms, got \"fast\"",
             "INFERENCE_PLANNER__SERVER__ENABLE_LIFECYCLE: expected true or false, got \"maybe\"",
         ]
@@ -929,6 +929,121 @@ proptest! {
         prop_assert_eq!(meaning(&again.config), meaning(&first.config));
         prop_assert_eq!(first.config.models[0].policy.slo.explicit, ttft.is_some() || itl.is_some());
     }
+}
+
+/// Models of these names, each with a pair of pools.
+fn models_named(names: &[String]) -> String {
+    let model = |name: &String| {
+        format!(
+            "  - name: {name}\n    planner: {{ profile: profile.json }}\n    traffic: {{ targets: {{ static: ['http://{name}:80'] }} }}\n    \
+             pools: [{{ name: {name}-p, role: prefill, max_replicas: 4 }}, {{ name: {name}-d, role: decode, max_replicas: 4 }}]\n"
+        )
+    };
+    format!("models:\n{}", names.iter().map(model).collect::<String>())
+}
+
+fn of_shard(text: &str, shard: &str) -> Loaded {
+    let mut inputs = file("c.yaml", text);
+    inputs.flags.shard = Some(shard.to_owned());
+    good(load_with(inputs, None))
+}
+
+/// The models of a shard.
+fn planned(loaded: &Loaded) -> Vec<String> {
+    let names = loaded.config.models.iter().map(|model| match &model.selector {
+        ModelSelector::Named(name) => name.as_str().to_owned(),
+        ModelSelector::Any => "*".to_owned(),
+    });
+    names.collect()
+}
+
+#[test]
+fn each_model_is_planned_by_exactly_one_shard_with_both_its_pools() {
+    let names: Vec<String> = (0..40).map(|i| format!("m{i}")).collect();
+    let text = models_named(&names);
+    for shards in 1..=7 {
+        let all: Vec<Loaded> = (0..shards).map(|shard| of_shard(&text, &format!("{shard}/{shards}"))).collect();
+        let mut found: Vec<String> = all.iter().flat_map(planned).collect();
+        found.sort_by_key(|name| names.iter().position(|known| known == name));
+        assert_eq!(found, names, "{shards} shards");
+        assert!(all.iter().flat_map(|loaded| &loaded.config.models).all(|model| model.policy.pools.len() == 2 && model.sources.len() == 1));
+        assert!(all.iter().all(|loaded| planned(loaded).len() <= 40 / shards * 2), "{:?}", all.iter().map(planned).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn other_models_move_none_and_a_further_shard_takes_only_its_own() {
+    let names: Vec<String> = (0..60).map(|i| format!("m{i}")).collect();
+    let (few, all) = (models_named(&names[..30]), models_named(&names));
+    let shards = |text: &str, of: usize| -> BTreeMap<String, usize> {
+        (0..of).flat_map(|shard| planned(&of_shard(text, &format!("{shard}/{of}"))).into_iter().map(move |name| (name, shard))).collect()
+    };
+    let (of_few, of_all) = (shards(&few, 3), shards(&all, 3));
+    assert!(of_few.iter().all(|(name, shard)| of_all[name] == *shard));
+    let four = shards(&all, 4);
+    let moved: Vec<_> = of_all.iter().filter(|(name, shard)| four[*name] != **shard).collect();
+    assert!(moved.iter().all(|(name, _)| four[*name] == 3), "a model that moves goes to the new shard: {moved:?}");
+    assert!((5..=25).contains(&moved.len()), "{}", moved.len());
+    // Which names go where is part of the promise: exporters of two versions run side by side during an update.
+    assert_eq!(shards(&models_named(&names[..6]), 3).into_values().collect::<Vec<_>>(), [0, 0, 1, 1, 1, 1]);
+}
+
+#[test]
+fn a_shard_tells_its_models_and_its_effective_configuration_loads_to_the_same() {
+    let text = models_named(&["a", "b", "c"].map(str::to_owned));
+    let all: Vec<Loaded> = ["0/2", "1/2"].map(|shard| of_shard(&text, shard)).into();
+    for (loaded, shard) in all.iter().zip(["0/2", "1/2"]) {
+        let ours = planned(loaded);
+        let note = lines(&loaded.notes).into_iter().find(|note| note.starts_with("--shard: ")).expect("a note");
+        assert!(note.contains(&format!("{shard} plans ")) && ours.iter().all(|name| note.contains(&format!("{name:?}"))), "{note}");
+        assert_eq!(note.contains("left to other shards"), ours.len() < 3, "{note}");
+        let again = good(load(&loaded.effective));
+        assert_eq!(meaning(&again.config), meaning(&loaded.config));
+    }
+    assert_ne!(all[0].config.hash, all[1].config.hash);
+    // A variable does it as well, so that pods can share one file.
+    let mut inputs = file("c.yaml", &text);
+    inputs.env = vec![("INFERENCE_PLANNER__SHARD".to_owned(), "1/2".to_owned())];
+    assert_eq!(planned(&good(load_with(inputs, None))), planned(&all[1]));
+}
+
+#[test]
+fn a_budget_of_all_models_keeps_them_in_one_shard_which_is_warned_of() {
+    let names: Vec<String> = (0..6).map(|i| format!("m{i}")).collect();
+    let text = format!("max_gpu_budget: 64\n{}", models_named(&names));
+    let all: Vec<Loaded> = (0..3).map(|shard| of_shard(&text, &format!("{shard}/3"))).collect();
+    let mut counts: Vec<usize> = all.iter().map(|loaded| planned(loaded).len()).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [0, 0, 6]);
+    assert!(
+        lines(&all[0].warnings).iter().any(|warning| warning.contains("one of the 3 shards plans everything")),
+        "{:?}",
+        all[0].warnings
+    );
+    // A model's own budget concerns nobody else.
+    let own = models_named(&names).replace("profile.json }", "profile.json, max_gpu_budget: 64 }");
+    assert!((0..3).all(|shard| !lines(&of_shard(&own, &format!("{shard}/3")).warnings).iter().any(|warning| warning.contains("shards"))));
+}
+
+#[test]
+fn a_shard_that_is_none_is_refused_with_what_would_be() {
+    let text = models_named(&["a".to_owned()]);
+    let refused = |text: &str, shard: &str| {
+        let mut inputs = file("c.yaml", text);
+        inputs.flags.shard = Some(shard.to_owned());
+        let [problem] = problems(inputs).try_into().expect("one problem");
+        problem
+    };
+    for shard in ["", "1", "/", "1/", "/3", "1/2/3", "-1/3", "+1/3", "1/0", "a/b", "1.0/3", "0/257", "4294967296/4294967297"] {
+        let problem = refused(&text, shard);
+        assert!(problem.starts_with("--shard: expected i/n such as 0/3, the first of three, with n from 1 to 256, got "), "{problem}");
+    }
+    assert_eq!(refused(&text, "3/3"), "--shard: expected a shard from 0/3 to 2/3, since they are counted from 0, got \"3/3\"");
+    let any = MINIMAL.replace("Qwen/Qwen3-8B", "'*'").replace("name: qwen3-8b-prefill, ", "").replace("name: qwen3-8b-decode, ", "");
+    let problem = refused(&any, "0/3");
+    assert!(problem.starts_with("--shard: expected models with names"), "{problem}");
+    let [problem] = problems(file("c.yaml", &format!("shard: 3\n{text}"))).try_into().expect("one problem");
+    assert_eq!(problem, "c.yaml:1:8: shard: expected one of several exporters such as 0/3, got 3");
 }
 
 #[test]

@@ -25,6 +25,7 @@ mod export;
 mod exposition;
 mod fake;
 mod followers;
+mod fuzz;
 mod learning;
 #[allow(dead_code)]
 mod nameserver;

@@ -463,6 +463,27 @@ async fn connections_over_the_limit_are_closed_and_a_free_place_is_used_again() 
 }
 
 #[tokio::test]
+async fn a_peer_with_many_connections_leaves_room_for_others() {
+    async fn held(from: &str, addr: SocketAddr) -> std::io::Result<TcpStream> {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(format!("{from}:0").parse().unwrap())?;
+        let mut stream = socket.connect(addr).await?;
+        stream.write_all(b"GET /-/ready HTTP/1.1\r\nHost: here\r\n\r\n").await?;
+        timeout(DEADLINE, stream.read_exact(&mut [0; 15])).await.expect("an answer or an end")?;
+        Ok(stream)
+    }
+    let (state, _requests) = state(fixture::snapshot(), fixture::AT);
+    let server = Server::start(Settings { max_connections: 4, max_connections_per_peer: 2, ..settings() }, state).await.unwrap();
+    let first = held("127.0.0.1", server.addr).await.unwrap();
+    let _second = held("127.0.0.1", server.addr).await.unwrap();
+    assert!(held("127.0.0.1", server.addr).await.is_err());
+    let _other = held("127.0.0.2", server.addr).await.unwrap();
+    drop(first);
+    eventually_answers(server.addr).await;
+    server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_client_that_takes_no_bytes_loses_its_place() {
     let mut snapshot = fixture::snapshot();
     // A page of tens of megabytes, more than the sockets' buffers hold.
@@ -475,6 +496,91 @@ async fn a_client_that_takes_no_bytes_loses_its_place() {
     greedy.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").await.unwrap();
     greedy.read_exact(&mut [0; 15]).await.unwrap();
     eventually_answers(server.addr).await;
+    server.shutdown().await.unwrap();
+}
+
+/// What the server says to these bytes, up to the end of the connection.
+async fn said_to(addr: SocketAddr, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    let mut said = Vec::new();
+    let exchange = async {
+        // Whoever is cut off in the middle has said enough.
+        let _cut = stream.write_all(bytes).await;
+        let _reset = stream.read_to_end(&mut said).await;
+    };
+    timeout(DEADLINE, exchange).await.expect("the server to close the connection");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[tokio::test]
+async fn no_bytes_that_a_client_sends_harm_the_server() {
+    let (state, _requests) = state(fixture::snapshot(), fixture::AT);
+    let server = Server::start(Settings { header_timeout: Duration::from_millis(300), ..settings() }, state).await.unwrap();
+    const REQUEST: &[u8] = b"POST /api/v1/decisions?after=1&wait=0 HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\nAuthorization: Basic dTpw\r\nAccept-Encoding: gzip;q=0.5\r\nConnection: close\r\n\r\n{}";
+    let mut seed: u64 = 0x5eed;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(seed >> 33).unwrap() % below
+    };
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..150 {
+        let mut bytes = REQUEST.to_vec();
+        for _ in 0..=random(4) {
+            let (place, byte) = (random(bytes.len()), u8::try_from(random(256)).unwrap());
+            match random(4) {
+                0 => bytes[place] = byte,
+                1 => drop(bytes.remove(place)),
+                2 => bytes.insert(place, [b'%', b'\r', b'\n', b'\0', b'?', b'/', b':', 0xff][random(8)]),
+                _ => bytes.truncate(place.max(1)),
+            }
+        }
+        let addr = server.addr;
+        clients.spawn(async move { said_to(addr, &bytes).await });
+    }
+    for said in clients.join_all().await {
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 ") && !said.starts_with("HTTP/1.1 5"), "{said}");
+    }
+    assert_eq!(get(server.addr, "/-/ready").await.status, 200);
+    server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn huge_heads_are_refused_and_bodies_that_nobody_reads_are_not_waited_for() {
+    let (state, _requests) = state(fixture::snapshot(), fixture::AT);
+    let settings = Settings { header_timeout: Duration::from_millis(500), ..settings() };
+    let server = Server::start(Settings { enable_lifecycle: false, ..settings }, state).await.unwrap();
+    let head = |middle: &str| format!("GET /metrics HTTP/1.1\r\nHost: here\r\n{middle}\r\n").into_bytes();
+    let long = head(&format!("X: {}\r\n", "x".repeat(1 << 20)));
+    let many = head(&"X: y\r\n".repeat(1000));
+    let path = format!("GET /{} HTTP/1.1\r\nHost: here\r\n\r\n", "x".repeat(1 << 20)).into_bytes();
+    for bytes in [long, many, path] {
+        let said = said_to(server.addr, &bytes).await;
+        // Nothing at all where the end of the connection overtook the answer.
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 431") || said.starts_with("HTTP/1.1 414"), "{said}");
+    }
+    for body in ["Content-Length: 1000000000000\r\n", "Transfer-Encoding: chunked\r\n"] {
+        let said =
+            said_to(server.addr, format!("POST /-/reload HTTP/1.1\r\nHost: here\r\nConnection: close\r\n{body}\r\n").as_bytes()).await;
+        assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+    }
+    assert_eq!(get(server.addr, "/-/ready").await.status, 200);
+    server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_head_that_drips_in_has_no_more_time_than_one_that_stalls() {
+    let (state, _requests) = state(fixture::snapshot(), fixture::AT);
+    let server = Server::start(Settings { header_timeout: Duration::from_millis(300), ..settings() }, state).await.unwrap();
+    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+    let drip = async {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").await?;
+        loop {
+            stream.write_all(b"x").await?;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let ended: std::io::Result<()> = timeout(DEADLINE, drip).await.expect("the server to close the connection");
+    assert!(ended.is_err());
     server.shutdown().await.unwrap();
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use inference_planner_exporter::state::{Loaded, SaveError, StateFile};
@@ -38,6 +39,71 @@ fn a_saved_state_is_there_after_a_restart() -> Outcome {
     let mut names: Vec<_> = fs::read_dir(directory.path())?.map(|entry| entry.map(|entry| entry.file_name())).collect::<Result<_, _>>()?;
     names.sort();
     assert_eq!(names, ["state.json", "state.json.lock"]);
+    Ok(())
+}
+
+#[test]
+fn only_the_owner_may_read_it_also_where_an_older_one_was_open_to_all() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("state.json");
+    fs::write(&path, "damaged")?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
+    let file = StateFile::open(&path);
+    assert!(matches!(file.load::<Payload>(), Loaded::Ignored(_)));
+    file.save(&payload(1.0))?;
+    for name in ["state.json", "state.json.lock"] {
+        assert_eq!(fs::metadata(directory.path().join(name))?.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_state_cut_off_or_changed_at_any_byte_is_ignored_or_the_same() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("state.json");
+    let file = StateFile::open(&path);
+    file.save(&BTreeMap::from([("pool", 0.1 + 0.2), ("other", 3.0)]))?;
+    let good = fs::read(&path)?;
+    let Loaded::State(whole) = file.load::<Payload>() else { return Err("the state is good".into()) };
+    let mut refused = 0;
+    let mut try_with = |bytes: &[u8]| -> Outcome {
+        fs::write(&path, bytes)?;
+        match file.load::<Payload>() {
+            Loaded::State(found) => assert_eq!(found, whole, "{}", String::from_utf8_lossy(bytes)),
+            Loaded::Ignored(_) => refused += 1,
+            Loaded::Nothing => return Err("a file is something".into()),
+        }
+        Ok(())
+    };
+    for length in 0..good.len() {
+        try_with(&good[..length])?;
+    }
+    for place in 0..good.len() {
+        for bit in [0x01, 0x08, 0x20, 0x80] {
+            let mut changed = good.clone();
+            changed[place] ^= bit;
+            try_with(&changed)?;
+        }
+    }
+    // What may change without harm is when it was written, and spaces.
+    assert!(refused > good.len() * 4, "{refused} of {}", good.len() * 5);
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_place_that_cannot_be_written_is_fatal() -> Outcome {
+    let directory = tempfile::tempdir()?;
+    let below_a_file = directory.path().join("file/state.json");
+    fs::write(directory.path().join("file"), "")?;
+    // Of what is always there: no room for anybody, nor for root. `/proc` takes no new files, and `/sys` neither.
+    for path in [below_a_file, "/proc/state.json".into(), "/dev/full/state.json".into()] {
+        let file = StateFile::open(&path);
+        assert!(!file.is_writer(), "{}", path.display());
+        assert!(!matches!(file.load::<Payload>(), Loaded::State(_)));
+        let refused = file.save(&payload(1.0)).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("state.json.lock"), "{refused}");
+    }
     Ok(())
 }
 

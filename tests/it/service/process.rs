@@ -31,6 +31,28 @@ async fn both_signals_end_it_soon_while_a_server_hangs_and_a_client_holds_its_co
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shard_asks_the_servers_of_its_models_alone_and_one_without_models_is_ready() {
+    let (ours, others) = (Router::pair("m0").await, Router::pair("m2").await);
+    let site = Site::new();
+    let config = site.config("", &[Model::of("m0", &ours), Model::of("m2", &others)]);
+    let start = |shard: &str| Exporter::start_with(&["run", "--config", text(&config), "--shard", shard], &[]);
+    let exporter = start("0/3");
+    exporter.settle(&["m0"], 3.0);
+    assert!(exporter.process.log().contains("0/3 plans \"m0\"; 1 of 2 are left to other shards"), "{}", exporter.process.log());
+    assert!(!exporter.metrics().0.contains("m2-"));
+    let empty = start("2/3");
+    until("it is ready", || (empty.status("/-/ready") == 200).then_some(()));
+    assert!(empty.process.log().contains("2/3 plans no model"), "{}", empty.process.log());
+    assert_eq!(empty.metrics().sum("recommended_replicas", &[]), 0.0);
+    let asked: usize = others.iter().map(|router| router.server.requests()).sum();
+    assert_eq!(asked, 0);
+    let (code, said, notes) = run(&["check", "--config", text(&config), "--shard", "1/3"]);
+    assert!(code == Some(0) && said.starts_with("ok: models 1, pools 2") && notes.contains("1/3 plans \"m2\""), "{said}{notes}");
+    let (code, _, said) = run(&["run", "--config", text(&config), "--shard", "3/3"]);
+    assert!(code == Some(64) && said.contains("--shard: expected a shard from 0/3 to 2/3"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_tell_bad_usage_from_bad_luck() {
     for args in [&["run", "--no-such-flag"][..], &["run"], &["no-such-command"], &["check"], &["run", "--config", "/no/such/file.yaml"]] {
         let (code, stdout, stderr) = run(args);
