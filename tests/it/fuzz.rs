@@ -160,7 +160,7 @@ fn bounded(cases: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(bounded(400))]
+    #![proptest_config(bounded(200))]
 
     #[test]
     fn a_changed_page_is_refused_or_gives_finite_numbers_and_reads_the_same_again(page in prop::sample::select(pages()), edits in edits()) {
@@ -189,7 +189,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(bounded(1000))]
+    #![proptest_config(bounded(500))]
 
     #[test]
     fn a_changed_configuration_is_refused_with_words_or_loads_to_itself(full: bool, edits in edits()) {
@@ -230,7 +230,7 @@ fn traces() -> Vec<String> {
 }
 
 proptest! {
-    #![proptest_config(bounded(1500))]
+    #![proptest_config(bounded(500))]
 
     #[test]
     fn a_changed_trace_is_refused_with_words_or_in_order(trace in prop::sample::select(traces()), edits in edits()) {
