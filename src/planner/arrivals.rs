@@ -12,7 +12,7 @@ use super::observe::{Window, longest_window};
 use super::predict::level::{LONGEST, Level, Noise, Slice, level};
 use super::sum::{Span, Sum};
 use super::window::{Buckets, Growth};
-use crate::units::{Moment, Role};
+use crate::units::{Moment, Role, Tokens};
 
 /// Requests that the histogram of lengths remembers.
 const REMEMBERED: f64 = 5000.0;
@@ -103,6 +103,11 @@ impl Arrivals {
         if let Some(Growth { buckets: Buckets::Known(buckets), count, .. }) = &prompts {
             self.remember(buckets, *count);
         }
+    }
+
+    /// Mean tokens of the last prompts.
+    pub fn last_prompt(&self) -> Option<Tokens> {
+        self.last_prompts.map(Tokens)
     }
 
     fn remember(&mut self, cumulative: &[(f64, f64)], all: f64) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, Reading, RegressionPolicy, Sample, Signal, SourceId, Tally};
+use super::input::{Gauge, ItlBasis, ModelInput, ModelPolicy, PoolPolicy, Reading, RegressionPolicy, Sample, Signal, SourceId, Tally};
 use super::learn::iterations::Iterations;
 use super::learn::scraped::{self, Window};
 use super::memory::Memory;
@@ -74,6 +74,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     memory.watched.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let shortest = SHORTEST.max(policy.scrape_interval.saturating_mul(SCRAPES));
     let mut reuse = memory.reuse;
+    let prompt = prompt_length(memory);
     for pool in &policy.pools {
         let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::of(Iterations::new(pool.role)));
         if watched.iterations.role() != pool.role {
@@ -97,13 +98,19 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
                 continue;
             };
             reuse = reuse.seen(&delta, settings.drafted);
-            if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, (input, pool), reuse)) {
+            if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, (input, pool), (reuse, prompt))) {
                 watched.iterations.learn(&observed, settings);
             }
             *open = Open::new(at, sample);
         }
     }
     memory.reuse = reuse;
+}
+
+/// Mean length of the prompts that came last, whoever saw them.
+fn prompt_length(memory: &Memory) -> Option<Tokens> {
+    let seen = || memory.decision.as_ref()?.observation.as_ref()?.input_tokens;
+    seen().or_else(|| memory.arrivals.last_prompt())
 }
 
 /// The pages of the pool's own targets, else of traffic targets that serve.
@@ -148,7 +155,13 @@ impl Open {
         delta.map_or(Closing::Broken, |delta| Closing::Closed(Box::new(delta)))
     }
 
-    fn window(&self, delta: &Delta, sample: &Sample, (input, pool): (&ModelInput, &PoolPolicy), reuse: Reuse) -> Window {
+    fn window(
+        &self,
+        delta: &Delta,
+        sample: &Sample,
+        (input, pool): (&ModelInput, &PoolPolicy),
+        (reuse, prompt): (Reuse, Option<Tokens>),
+    ) -> Window {
         let tally = |of| delta.tallies.get(&of).copied();
         let mean = |sum: f64, of| sample.gauges.contains_key(&of).then(|| sum / f64::from(self.rounds.max(1)));
         let told = |of| {
@@ -157,7 +170,17 @@ impl Open {
         };
         let sum = |signal| delta.histograms.get(&signal).map(|growth| growth.sum);
         let itl = mean_of(delta.histograms.get(&Signal::Itl)).map(|itl| (Seconds(itl), delta.itl_basis));
-        let prompt_tokens = tally(Tally::PromptTokens).or_else(|| sum(Signal::PromptTokens));
+        let count = |signal| delta.histograms.get(&signal).map(|growth| growth.count);
+        // A server that counts no tokens computes prompts of the length that the front end sees, and each gap between tokens ends with one.
+        let by_length = || Some(count(Signal::Ttft)? * prompt?.get());
+        let prompt_tokens = tally(Tally::PromptTokens).or_else(|| sum(Signal::PromptTokens)).or_else(by_length);
+        // A gap between events has the tokens of a step behind it.
+        let a_gap = match delta.itl_basis {
+            ItlBasis::PerEvent => Some(reuse.accept_length.map_or(1.0, Ratio::get)),
+            ItlBasis::PerToken => Some(1.0),
+            ItlBasis::PerRequest | ItlBasis::WholeRequest => None,
+        };
+        let by_gaps = || Some(count(Signal::Itl)? * a_gap? + count(Signal::Ttft)?);
         let cached = reuse_of(delta).map_or(0.0, |share| share.get());
         Window {
             elapsed: delta.elapsed.into(),
@@ -168,7 +191,7 @@ impl Open {
             ttft: mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds),
             prompts: delta.histograms.get(&Signal::Ttft).map(|growth| Requests(growth.count)),
             computed: prompt_tokens.map(|tokens| Tokens(tokens * (1.0 - cached))),
-            generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).map(Tokens),
+            generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).or_else(by_gaps).map(Tokens),
             running: mean(self.running, Gauge::Running).map(Requests),
             waiting: mean(self.waiting, Gauge::Waiting).map(Requests),
             least_waiting: sample.gauges.contains_key(&Gauge::Waiting).then_some(Requests(self.least_waiting)),
