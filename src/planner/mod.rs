@@ -5,7 +5,8 @@
 //!
 //! Every round calls it. Between decisions it only brings the windows up to date and keeps the last decision; at a boundary (a wall-clock
 //! multiple of an interval) it decides anew: `slow` from the window and a model of what a replica can do, `fast` from the replicas'
-//! loads in this very round. With preset auto the slow loop decides in every round (`auto`). All go through the same limits (`bound`), and `render` shows what came of it.
+//! loads in this very round. With preset auto the slow loop decides in every round (`auto`). All go through the same limits (`bound`), and
+//! `render` shows what came of it.
 
 pub mod allotment;
 pub mod arrivals;

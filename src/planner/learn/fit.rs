@@ -163,15 +163,41 @@ pub fn spread(role: Role, points: &[Point], parameters: Parameters) -> f64 {
 pub fn mean_shift(role: Role, windows: &[Seen], parameters: Parameters) -> Option<(f64, f64)> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for seen in windows {
-        let expected = parameters.at(role, seen.served, seen.lengths)?;
-        for (found, modelled) in [(seen.ttft, expected.ttft), (seen.itl, expected.itl)] {
-            let Some(found) = found else { continue };
-            let weight = doubt(&expected, modelled).powi(-2);
-            sum += weight * (found.get() / modelled.get()).ln();
+        for (latency, weight, _) in weighed(role, seen, parameters)? {
+            sum += weight * latency;
             weights += weight;
         }
     }
     (weights > 0.0).then(|| (sum / weights, weights.powf(-0.5)))
+}
+
+/// The logarithms of measured over modelled latency of a window, with their weights and their slopes by the logarithms of the parameters.
+fn weighed(role: Role, seen: &Seen, parameters: Parameters) -> Option<impl Iterator<Item = (f64, f64, Vector3<f64>)> + use<>> {
+    let expected = parameters.at(role, seen.served, seen.lengths)?;
+    let [ttft, itl] = slopes_of(role, seen.served, seen.lengths, parameters)?;
+    let of = move |(found, modelled, slope): (Option<Seconds>, Seconds, Vector3<f64>)| {
+        found.map(|found| ((found.get() / modelled.get()).ln(), doubt(&expected, modelled).powi(-2), slope))
+    };
+    Some([(seen.ttft, expected.ttft, ttft), (seen.itl, expected.itl, itl)].into_iter().filter_map(of))
+}
+
+impl Fitted {
+    /// [`mean_shift`] against a fit: its standard error has in it that the parameters themselves are only estimated. Few points at low loads say
+    /// little of a high one.
+    pub fn mean_shift(&self, role: Role, windows: &[Seen]) -> Option<(f64, f64)> {
+        let (shift, error) = mean_shift(role, windows, self.parameters)?;
+        let (mut slope, mut weights) = (Vector3::zeros(), 0.0);
+        for seen in windows {
+            for (_, weight, own) in weighed(role, seen, self.parameters)? {
+                slope += own * weight;
+                weights += weight;
+            }
+        }
+        let state = vector(self.parameters);
+        let relative = Matrix3::from_fn(|i, j| self.covariance[i][j] / (state[i] * state[j]));
+        let slope = slope / weights;
+        Some((shift, error.hypot((slope.transpose() * relative * slope)[(0, 0)].max(0.0).sqrt())))
+    }
 }
 
 /// Relative standard deviation of a latency about the model at one load: the window's noise, and what the noise of its arrivals does to it. Near

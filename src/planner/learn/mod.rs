@@ -298,15 +298,15 @@ impl Learned {
         if self.recent.len() < RECENT {
             return None;
         }
-        let before = fit::joint(role, self.points.as_slice(), self.filter.parameters, Trust::Points)?.parameters;
+        let before = fit::joint(role, self.points.as_slice(), self.filter.parameters, Trust::Points)?;
         // Each of them says so: one window that means nothing is no other server. A load that is impossible for the old one says so as well.
-        let of = |windows: &[Seen]| fit::mean_shift(role, windows, before);
+        let of = |windows: &[Seen]| before.mean_shift(role, windows);
         let possible: Vec<Seen> = self.recent.iter().filter(|seen| of(&[**seen]).is_some()).copied().collect();
         let beyond = |sign: f64| possible.iter().all(|seen| of(&[*seen]).is_some_and(|(shift, _)| sign * shift > SHIFT / 2.0));
         let agree = beyond(1.0) || (possible.len() == RECENT && beyond(-1.0));
         // Near the maximum a window more or less loaded than it seems is no other server.
         let is_large = of(&possible).is_none_or(|(shift, error)| shift.abs() > SHIFT.max(SIGNIFICANT * error));
-        (agree && is_large).then_some(before)
+        (agree && is_large).then_some(before.parameters)
     }
 
     /// Whether a window is so far from what is believed that it is noise and no knowledge.
