@@ -26,9 +26,9 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// Pixels for the marks above the curves.
 const MARKS: f64 = 16.0;
-/// Share of the width up to which a label of the time axis stands below its line, and what the last one needs for itself.
+/// Share of the width up to which a label of the time axis stands below its line, and what a character of the last one needs on a phone.
 const LAST: f64 = 0.96;
-const ROOM: f64 = 0.26;
+const CHARACTER: f64 = 0.0325;
 /// Pixels below the curves for the labels of the time axis.
 const LABELS: f64 = 18.0;
 
@@ -319,7 +319,8 @@ impl<At: Across> Plot<'_, At> {
             let Some(x) = self.time.place(tick.value) else { continue };
             let (at, top, below) = (coordinate(100.0 * x), self.top(), bottom + 15.0);
             let _ = writeln!(html, "<line class=\"grid\" x1=\"{at}%\" x2=\"{at}%\" y1=\"{top}\" y2=\"{bottom}\"/>");
-            let room = before.replace(x).is_none_or(|before| x - before > ROOM);
+            let needed = CHARACTER * tick.label.chars().count() as f64;
+            let room = before.replace(x).is_none_or(|before| x - before > needed);
             // Below its line the last label would reach beyond the picture, and beside it into the label before on a phone.
             let place = if x <= LAST { Some("class=\"below\"") } else { room.then_some("class=\"left\" dx=\"10\"") };
             if let Some(place) = place {
@@ -503,6 +504,7 @@ mod tests {
         };
         assert_eq!(labels(121.0), "00:00:00 00:00:30 00:01:00 00:01:30", "the fifth would begin where the fourth ends on a phone");
         assert_eq!(labels(91.0), "00:00:00 00:00:30 00:01:00 00:01:30");
+        assert!(plot(&Axis::shares(), &values, Vec::new()).svg().contains(">100 %<"), "short ones have room");
     }
 
     #[test]
