@@ -35,6 +35,7 @@ use super::model::needed::Demand;
 use super::model::server::{Server, Slowness};
 use super::observe::{COVERAGE_TO_RAISE, Window};
 use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason, StepReason};
+use super::prompts;
 use super::propose::{Wish, gpus_of};
 use super::sizing::limits;
 use super::slow::{IDLE_AFTER, lacking};
@@ -225,12 +226,13 @@ impl Scene<'_> {
 
     /// What the pool's pages say. A router's queue is before the pool that sees requests first; what it has under way is not one pool's.
     fn queued(&self, coming: &Coming, pool: &PoolPolicy, ready: Replicas) -> Queued {
-        let sum = |gauge, of_routers: bool| {
-            let told = pages(self.input, pool).filter(|(_, (_, sample))| of_routers || !sample.is_of_a_router());
-            told.filter_map(|(_, (_, sample))| sample.gauges.get(&gauge).copied()).sum::<f64>()
+        let told = |of_routers: bool| {
+            let all = pages(self.input, pool).map(|(_, (_, sample))| sample);
+            all.filter(move |sample| of_routers || !sample.is_of_a_router())
         };
-        let waiting = sum(Gauge::Waiting, pool.role != Role::Decode);
-        Queued { rate: coming.rate.value * coming.supported, waiting, running: sum(Gauge::Running, false), ready }
+        let waiting = told(pool.role != Role::Decode).filter_map(|sample| prompts::waiting(sample, pool.role)).sum();
+        let running = told(false).filter_map(|sample| sample.gauges.get(&Gauge::Running)).sum();
+        Queued { rate: coming.rate.value * coming.supported, waiting, running, ready }
     }
 
     fn context(

@@ -29,6 +29,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::input::{ModelInput, PoolPolicy, Sample, Signal};
+use super::prompts;
 use super::watching::pages;
 use crate::units::{Moment, Replicas, Requests, Role, TargetId};
 
@@ -139,6 +140,7 @@ impl Backlog {
 /// Requests that a server has taken from its queue and is done with: prompts that gave their first token, at a decode replica answers that ended.
 /// `None` where it does not count them.
 fn served(sample: &Sample, role: Role) -> Option<f64> {
-    let signal = if role == Role::Decode { Signal::OutputTokens } else { Signal::Ttft };
-    Some(sample.histograms.get(&signal)?.values().map(|histogram| histogram.count).sum())
+    let answers = || sample.histograms.get(&Signal::OutputTokens);
+    let series = if role == Role::Decode { answers() } else { prompts::first_tokens(&sample.histograms, role) };
+    Some(series?.values().map(|histogram| histogram.count).sum())
 }

@@ -6,6 +6,7 @@ use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, Sample};
 use super::listed_targets;
 use super::load::Lengths;
 use super::plan::{Capability, Missing};
+use super::prompts;
 use super::propose::load::Load;
 use super::sizing;
 use super::watching::pages;
@@ -61,15 +62,15 @@ fn load_of(sample: &Sample, input: &ModelInput, pool: &PoolPolicy, policy: &Mode
         return Err(Capability::SeparatePools);
     }
     let gauge = |of| sample.gauges.get(&of).copied();
-    let waiting = gauge(Gauge::Waiting);
-    let prompts = match (gauge(Gauge::QueuedPromptTokens), waiting) {
+    let waiting = prompts::waiting(sample, pool.role);
+    let queued = match (gauge(Gauge::QueuedPromptTokens), waiting) {
         (Some(tokens), _) => Some(tokens),
         (None, Some(0.0)) => Some(0.0),
         (None, Some(waiting)) => lengths.input.map(|input| waiting * input.get()),
         (None, None) => None,
     };
     if pool.role == Role::Prefill {
-        let queued = prompts.ok_or(if waiting.is_some() { Capability::PromptLengths } else { Capability::QueuedPrompts })?;
+        let queued = queued.ok_or(if waiting.is_some() { Capability::PromptLengths } else { Capability::QueuedPrompts })?;
         return Ok(Load { queued_prefill: Tokens(queued), ..Load::default() });
     }
     let usage = gauge(Gauge::KvUsage).ok_or(Capability::KvUsage)?;
@@ -79,7 +80,7 @@ fn load_of(sample: &Sample, input: &ModelInput, pool: &PoolPolicy, policy: &Mode
     let waiting = waiting.ok_or(Capability::Waiting)?;
     let base = Load { decoding: Requests(running), kv: Tokens(usage * capacity), ..Load::default() };
     if pool.role == Role::Aggregated {
-        return Ok(Load { queued_prefill: Tokens(prompts.ok_or(Capability::PromptLengths)?), ..base });
+        return Ok(Load { queued_prefill: Tokens(queued.ok_or(Capability::PromptLengths)?), ..base });
     }
     // What waits at a decode replica brings its prompt with it, and half of its answer on average.
     let each = if waiting > 0.0 {
@@ -93,7 +94,7 @@ fn load_of(sample: &Sample, input: &ModelInput, pool: &PoolPolicy, policy: &Mode
 
 /// Requests that wait at all replicas: as the servers count them, else by their tokens.
 pub(super) fn waiting(input: &ModelInput, pool: &PoolPolicy, seen: &Seen, lengths: Lengths) -> Requests {
-    let counted: Option<f64> = pages(input, pool).map(|(_, (_, sample))| sample.gauges.get(&Gauge::Waiting).copied()).sum();
+    let counted: Option<f64> = pages(input, pool).map(|(_, (_, sample))| prompts::waiting(sample, pool.role)).sum();
     let tokens: f64 = seen.loads.values().map(|load| load.queued_prefill.get()).sum();
     let by_tokens = || tokens / lengths.input.map_or(1.0, Tokens::get).max(1.0);
     let queued = counted.unwrap_or_else(by_tokens);

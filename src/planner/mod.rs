@@ -30,6 +30,7 @@ pub(crate) mod objectives;
 pub mod observe;
 pub mod plan;
 pub mod predict;
+mod prompts;
 pub mod propose;
 pub mod publish;
 pub mod quantile;

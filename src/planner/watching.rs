@@ -23,9 +23,10 @@ use super::learn::scraped::{self, Window};
 use super::memory::Memory;
 use super::model::capacity::accept_length;
 use super::observe::mean_of;
+use super::prompts::{self, Seen};
 use super::sizing;
 use super::window::{Delta, Stamped, between};
-use crate::units::{Moment, Ratio, Requests, Seconds, TargetId, Tokens};
+use crate::units::{Moment, Ratio, Requests, Role, Seconds, TargetId, Tokens};
 
 /// Shortest window that gives a sample, and how many scrapes it spans at least.
 const SHORTEST: Duration = Duration::from_secs(15);
@@ -55,6 +56,9 @@ pub struct Reuse {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Open {
     first: Stamped,
+    /// The prompts that front ends had seen when it began.
+    #[serde(default)]
+    prompts: Seen,
     rounds: u32,
     running: f64,
     waiting: f64,
@@ -74,7 +78,7 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
     memory.watched.retain(|pool, _| policy.pools.iter().any(|known| known.pool == *pool));
     let shortest = SHORTEST.max(policy.scrape_interval.saturating_mul(SCRAPES));
     let mut reuse = memory.reuse;
-    let prompt = prompt_length(memory);
+    let (last_prompt, seen) = (prompt_length(memory), Seen::of(input));
     for pool in &policy.pools {
         let watched = memory.watched.entry(pool.pool.clone()).or_insert_with(|| Watched::of(Iterations::new(pool.role)));
         if watched.iterations.role() != pool.role {
@@ -89,19 +93,20 @@ pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy
                 watched.targets.remove(target);
                 continue;
             }
-            let open = watched.targets.entry(target.clone()).or_insert_with(|| Open::new(at, sample));
-            let delta = open.take(at, sample, shortest);
+            let open = watched.targets.entry(target.clone()).or_insert_with(|| Open::new(at, sample, &seen));
+            let delta = open.take(at, sample, pool.role, shortest);
             let Closing::Closed(delta) = delta else {
                 if matches!(delta, Closing::Broken) {
-                    *open = Open::new(at, sample);
+                    *open = Open::new(at, sample, &seen);
                 }
                 continue;
             };
             reuse = reuse.seen(&delta, settings.drafted);
+            let prompt = seen.mean_since(&open.prompts).or(last_prompt);
             if let Ok(observed) = scraped::sample(pool.role, &open.window(&delta, sample, (input, pool), (reuse, prompt))) {
                 watched.iterations.learn(&observed, settings);
             }
-            *open = Open::new(at, sample);
+            *open = Open::new(at, sample, &seen);
         }
     }
     memory.reuse = reuse;
@@ -134,17 +139,18 @@ enum Closing {
 }
 
 impl Open {
-    fn new(at: Duration, sample: &Sample) -> Self {
+    fn new(at: Duration, sample: &Sample, seen: &Seen) -> Self {
         let first = Stamped { at, sample: sample.without_buckets() };
-        Self { first, rounds: 0, running: 0.0, waiting: 0.0, least_waiting: f64::MAX, kv_usage: 0.0 }
+        Self { first, prompts: seen.clone(), rounds: 0, running: 0.0, waiting: 0.0, least_waiting: f64::MAX, kv_usage: 0.0 }
     }
 
-    fn take(&mut self, at: Duration, sample: &Sample, shortest: Duration) -> Closing {
+    fn take(&mut self, at: Duration, sample: &Sample, role: Role, shortest: Duration) -> Closing {
         let gauge = |of| sample.gauges.get(&of).copied().unwrap_or(0.0);
+        let waiting = prompts::waiting(sample, role).unwrap_or(0.0);
         self.rounds += 1;
         self.running += gauge(Gauge::Running);
-        self.waiting += gauge(Gauge::Waiting);
-        self.least_waiting = self.least_waiting.min(gauge(Gauge::Waiting));
+        self.waiting += waiting;
+        self.least_waiting = self.least_waiting.min(waiting);
         self.kv_usage += gauge(Gauge::KvUsage);
         let span = at.saturating_sub(self.first.at);
         if span < shortest {
@@ -163,7 +169,10 @@ impl Open {
         (reuse, prompt): (Reuse, Option<Tokens>),
     ) -> Window {
         let tally = |of| delta.tallies.get(&of).copied();
-        let mean = |sum: f64, of| sample.gauges.contains_key(&of).then(|| sum / f64::from(self.rounds.max(1)));
+        let mean = |sum: f64| sum / f64::from(self.rounds.max(1));
+        let shown = |of| sample.gauges.contains_key(&of);
+        let queue = prompts::waiting(sample, pool.role).is_some();
+        let first_tokens = prompts::first_tokens(&delta.histograms, pool.role);
         let told = |of| {
             let known = || sizing::limit(input, pool, of).map(|tokens| f64::from(tokens.get()));
             sample.gauges.get(&of).copied().filter(|value| *value > 0.0).or_else(known).map(Tokens)
@@ -172,7 +181,7 @@ impl Open {
         let itl = mean_of(delta.histograms.get(&Signal::Itl)).map(|itl| (Seconds(itl), delta.itl_basis));
         let count = |signal| delta.histograms.get(&signal).map(|growth| growth.count);
         // A server that counts no tokens computes prompts of the length that the front end sees, and each gap between tokens ends with one.
-        let by_length = || Some(count(Signal::Ttft)? * prompt?.get());
+        let by_length = || Some(first_tokens?.count * prompt?.get());
         let prompt_tokens = tally(Tally::PromptTokens).or_else(|| sum(Signal::PromptTokens)).or_else(by_length);
         // A gap between events has the tokens of a step behind it.
         let a_gap = match delta.itl_basis {
@@ -188,14 +197,14 @@ impl Open {
             iteration_tokens: tally(Tally::IterationTokens).map(Tokens),
             itl,
             accept_length: reuse.accept_length,
-            ttft: mean_of(delta.histograms.get(&Signal::Ttft)).map(Seconds),
-            prompts: delta.histograms.get(&Signal::Ttft).map(|growth| Requests(growth.count)),
+            ttft: mean_of(first_tokens).map(Seconds),
+            prompts: first_tokens.map(|growth| Requests(growth.count)),
             computed: prompt_tokens.map(|tokens| Tokens(tokens * (1.0 - cached))),
             generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).or_else(by_gaps).map(Tokens),
-            running: mean(self.running, Gauge::Running).map(Requests),
-            waiting: mean(self.waiting, Gauge::Waiting).map(Requests),
-            least_waiting: sample.gauges.contains_key(&Gauge::Waiting).then_some(Requests(self.least_waiting)),
-            kv_usage: mean(self.kv_usage, Gauge::KvUsage).map(Ratio),
+            running: shown(Gauge::Running).then(|| Requests(mean(self.running))),
+            waiting: queue.then(|| Requests(mean(self.waiting))),
+            least_waiting: queue.then_some(Requests(self.least_waiting)),
+            kv_usage: shown(Gauge::KvUsage).then(|| Ratio(mean(self.kv_usage))),
             kv_capacity: told(Gauge::KvCapacityTokens),
             batched_tokens: told(Gauge::MaxBatchedTokens),
         }

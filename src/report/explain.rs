@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::html::{Escaped, known, millis, number, table};
+use super::html::{Escaped, known, millis, number, sums, table};
 use crate::planner::input::{CapacityModel, ModelPolicy, Preset};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
 use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadInputs, LoadTrace, Observation, Plan, PoolPlan};
@@ -118,7 +118,7 @@ fn arithmetic(plan: &Plan, policy: &ModelPolicy, observation: &Observation, trac
     } else {
         "<p>The window above is not the one that this decision was made from; symbols stand for that one.</p>\n"
     };
-    format!("<h4>Arithmetic</h4>\n{note}{}", table(&["quantity", "formula and numbers", "result"], &rows))
+    format!("<h4>Arithmetic</h4>\n{note}{}", sums(&rows))
 }
 
 fn row(quantity: &str, formula: impl Into<String>, result: impl Into<String>) -> Vec<String> {

@@ -86,7 +86,16 @@ pub fn records(header: &[&str], rows: &[Vec<Cell>]) -> String {
 
 /// A table with a header row; every cell is escaped here.
 pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let mut html = String::from("<div class=\"scroll\"><table>\n<tr>");
+    framed("<table>", header, rows)
+}
+
+/// Quantities with their formulas and results; on a phone each formula stands below its quantity.
+pub fn sums(rows: &[Vec<String>]) -> String {
+    framed("<table class=\"sums\">", &["quantity", "formula and numbers", "result"], rows)
+}
+
+fn framed(opening: &str, header: &[&str], rows: &[Vec<String>]) -> String {
+    let mut html = format!("<div class=\"scroll\">{opening}\n<tr>");
     for cell in header {
         let _ = write!(html, "<th>{}</th>", Escaped(cell));
     }

@@ -67,7 +67,7 @@ fn generation_plots(envelope: &Envelope) -> String {
     let across = Axis::shares();
     let most = |grid: &[Vec<f64>]| grid.iter().map(|row| largest(row)).fold(0.0, f64::max);
     let curves = |grid: &[Vec<f64>], unit: f64| {
-        let rows = decode.context_length.iter().zip(grid).zip([Ink::Thin, Ink::Dashed, Ink::Wide, Ink::Muted].into_iter().cycle());
+        let rows = decode.context_length.iter().zip(grid).zip([Ink::Wide, Ink::Thin, Ink::Dashed, Ink::Muted].into_iter().cycle());
         let places = || decode.kv_usage.iter().map(|&share| Ratio(share));
         rows.map(|((context, row), ink)| curve(format!("context {context}"), ink, places(), row, unit)).collect()
     };

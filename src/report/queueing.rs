@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use counts::counts;
 
-use super::html::{Escaped, known, millis, number, table};
+use super::html::{Escaped, known, millis, number, sums};
 use crate::planner::learn::{LARGEST_CONDITION, LEAST_UPDATES, Update};
 use crate::planner::model::queueing::{Objective, Parameters};
 use crate::planner::objectives::{HEADROOM, HIGHEST_ITL, HIGHEST_TTFT};
@@ -34,7 +34,7 @@ pub(super) fn html(plan: &Plan) -> String {
     for section in sections(plan) {
         let row = |line: Line| vec![line.quantity, line.formula, line.result];
         let rows: Vec<_> = section.lines.into_iter().map(row).collect();
-        let _ = write!(html, "<h4>{}</h4>\n{}", Escaped(section.title), table(&["quantity", "formula and numbers", "result"], &rows));
+        let _ = write!(html, "<h4>{}</h4>\n{}", Escaped(section.title), sums(&rows));
     }
     html
 }

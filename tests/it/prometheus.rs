@@ -225,7 +225,6 @@ impl World {
         api(self.prometheus_addr, path).await
     }
 
-    /// The series of an instant query.
     /// What a query answers. Some numbers come with the first decisions only, so one that may not be empty is asked again for a while.
     async fn data(&self, place: &str, expr: &str, may_be_empty: bool) -> Vec<Value> {
         let deadline = Instant::now() + DEADLINE;
@@ -239,6 +238,7 @@ impl World {
         }
     }
 
+    /// The series of an instant query.
     async fn query(&self, expr: &str) -> Result<Vec<Value>, String> {
         query(self.prometheus_addr, expr).await
     }

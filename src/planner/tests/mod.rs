@@ -19,4 +19,5 @@ mod scenarios;
 mod serving;
 mod silence;
 mod sla;
+mod whole_requests;
 pub(in crate::planner) mod world;

@@ -17,7 +17,7 @@ const COSTS: [f64; 4] = [0.008, 2e-5, 2e-5, 3e-8];
 const INPUT: f64 = 1000.0;
 const OUTPUT: f64 = 200.0;
 
-fn policy() -> ModelPolicy {
+pub(super) fn policy() -> ModelPolicy {
     let pool = PoolPolicy {
         pool: PoolId::from("p"),
         role: Role::Aggregated,

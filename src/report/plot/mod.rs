@@ -26,6 +26,9 @@ const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 100.0;
 /// Pixels for the marks above the curves.
 const MARKS: f64 = 16.0;
+/// Share of the width up to which a label of the time axis stands below its line, and what a character of the last one needs on a phone.
+const LAST: f64 = 0.96;
+const CHARACTER: f64 = 0.0325;
 /// Pixels below the curves for the labels of the time axis.
 const LABELS: f64 = 18.0;
 
@@ -311,17 +314,18 @@ impl<At: Across> Plot<'_, At> {
                 "<line class=\"grid\" x2=\"100%\" y1=\"{y}\" y2=\"{y}\"/><text x=\"-6\" y=\"{y}\" dy=\".35em\" class=\"left\">{label}</text>"
             );
         }
+        let mut before = None;
         for tick in self.time.ticks() {
             let Some(x) = self.time.place(tick.value) else { continue };
-            // The last label would reach beyond the picture.
-            let class = if x > 0.96 { "left" } else { "below" };
-            let (x, label) = (coordinate(100.0 * x), Escaped(&tick.label));
-            let _ = writeln!(
-                html,
-                "<line class=\"grid\" x1=\"{x}%\" x2=\"{x}%\" y1=\"{}\" y2=\"{bottom}\"/><text x=\"{x}%\" y=\"{}\" class=\"{class}\">{label}</text>",
-                self.top(),
-                bottom + 15.0
-            );
+            let (at, top, below) = (coordinate(100.0 * x), self.top(), bottom + 15.0);
+            let _ = writeln!(html, "<line class=\"grid\" x1=\"{at}%\" x2=\"{at}%\" y1=\"{top}\" y2=\"{bottom}\"/>");
+            let needed = CHARACTER * tick.label.chars().count() as f64;
+            let room = before.replace(x).is_none_or(|before| x - before > needed);
+            // Below its line the last label would reach beyond the picture, and beside it into the label before on a phone.
+            let place = if x <= LAST { Some("class=\"below\"") } else { room.then_some("class=\"left\" dx=\"10\"") };
+            if let Some(place) = place {
+                let _ = writeln!(html, "<text x=\"{at}%\" y=\"{below}\" {place}>{}</text>", Escaped(&tick.label));
+            }
         }
     }
 
@@ -487,6 +491,20 @@ mod tests {
         let (time, values) = (Axis::elapsed(Seconds(10.0), 5.0), Axis::counts(Replicas(4)));
         let stair = curve(Shape::Steps, &[(0.0, Some(1.0)), (5.0, Some(1.0)), (6.0, Some(4.0)), (10.0, Some(4.0))]);
         assert!(plot(&time, &values, vec![stair]).svg().contains("d=\"M0 75H600V0H1000\""));
+    }
+
+    #[test]
+    fn the_last_label_stays_inside_the_page_and_off_the_one_before() {
+        let values = Axis::counts(Replicas(4));
+        let labels = |to: f64| {
+            let time = Axis::time_of_day(Seconds(86_400.0), Seconds(86_400.0 + to), 5.0);
+            let svg = plot(&time, &values, Vec::new()).svg();
+            let labels = svg.split("<text ").filter(|text| text.contains("00:0"));
+            labels.filter_map(|text| text.split('>').nth(1)?.split('<').next().map(str::to_owned)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(labels(121.0), "00:00:00 00:00:30 00:01:00 00:01:30", "the fifth would begin where the fourth ends on a phone");
+        assert_eq!(labels(91.0), "00:00:00 00:00:30 00:01:00 00:01:30");
+        assert!(plot(&Axis::shares(), &values, Vec::new()).svg().contains(">100 %<"), "short ones have room");
     }
 
     #[test]
