@@ -6,7 +6,7 @@
 //! | until when | the measured start-up and two rounds | the largest rate until then, and one standard error more |
 //! | what a replica does | the profile, corrected where the servers differ from it; else the learned cost of iterations (`model/server.rs`) | prompt times, step times |
 //! | how many | the smallest count that lets the wanted share of requests meet each objective (`model/needed.rs`) | need |
-//! | what waits | the pool's queue, followed to the moment at which new replicas are ready (`followed.rs`) | more, where need alone would leave it behind |
+//! | what waits | the pool's queue, followed to the moment at which new replicas are ready (`followed.rs`); at decode also what prefill works off then | more, where need alone would leave it behind |
 //! | giving back | need of a tenth more, and the most that was needed within `scale_down_delay` | the cautious wish |
 //!
 //! Each objective may be missed by half of what both may be missed by together.
@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::arrivals::Coming;
 use super::bound::{self, Context};
-use super::followed::Queued;
+use super::followed::{self, Backlog, Queued};
 use super::input::{AutoPolicy, CapacityModel, Gauge, ModelInput, ModelPolicy, PoolPolicy};
 use super::load::lengths_missing;
 use super::memory::{Decision, Memory};
@@ -50,8 +50,11 @@ const USUAL_STARTUP: Duration = Duration::from_secs(120);
 const LATE_ROUNDS: u32 = 2;
 /// A decrease must carry this many times what is expected.
 const PADDING: f64 = 1.1;
-/// How many times the noise between neighbouring slices arrivals are believed to have beyond 1: bursts outlast a slice.
-const BURSTS: f64 = 2.0;
+/// What of the noise of arrivals beyond 1 a queue of prompts feels, and what a batch does, which is the sum of a longer stay; and the most of either.
+/// Found on recorded traffic (README.md, rejected).
+const FELT_BY_QUEUE: f64 = 0.7;
+const FELT_BY_BATCH: f64 = 0.3;
+const MOST_FELT: f64 = 6.0;
 /// Seconds that are watched before anything is decided.
 const LEAST_WATCHED: f64 = 20.0;
 /// Time between two decreases of a pool, and the part of it that one may take.
@@ -115,8 +118,12 @@ pub(super) fn decide(
         decision.reason = Reason::NotConverged;
         return decision;
     };
-    for (pool, demand) in policy.pools.iter().zip(&demands) {
-        scene.decide_pool(&mut decision, memory, &coming, pool, demand);
+    // What waits for prefill comes to decode when it is worked off: the pools that see requests first are decided first.
+    let (first, after): (Vec<_>, Vec<_>) = policy.pools.iter().zip(&demands).partition(|(pool, _)| pool.role != Role::Decode);
+    let mut wave = 0.0;
+    for (pool, demand) in first.into_iter().chain(after) {
+        let behind = if pool.role == Role::Decode { wave } else { 0.0 };
+        wave += scene.decide_pool(&mut decision, memory, &coming, pool, demand, behind);
     }
     let (prompt, generation) = attainable(&demands);
     if [prompt, generation].contains(&Some(false)) {
@@ -167,7 +174,16 @@ impl Scene<'_> {
         decision
     }
 
-    fn decide_pool(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, pool: &PoolPolicy, demand: &Demand<'_>) {
+    /// Decides one pool, while `wave` more requests a second come from a queue before it. Answers with what its own queue sends on.
+    fn decide_pool(
+        &self,
+        decision: &mut Decision,
+        memory: &mut Memory,
+        coming: &Coming,
+        pool: &PoolPolicy,
+        demand: &Demand<'_>,
+        wave: f64,
+    ) -> f64 {
         let now = self.now;
         let observed = current_replicas(pool, memory, self.input);
         let stands = standing(pool, memory, observed, now);
@@ -176,10 +192,12 @@ impl Scene<'_> {
         let rate = coming.rate.value.max(coming.rate.at(horizon.as_secs_f64())) + coming.rate.error;
         let need = demand.need(rate * coming.supported);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
-        let (wanted, left) = match observed {
+        let backlog = match observed {
             Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
-            None => (need, 0.0),
+            None => Backlog { wanted: need, present: 0.0, left: 0.0 },
         };
+        let swept = if wave > 0.0 { followed::at_most(demand.need((rate + wave) * coming.supported), need) } else { need };
+        let wanted = backlog.wanted.max(swept);
         known.note(need, self.auto.delay, now);
         let (padded, recent) = (demand.need(rate * PADDING), known.recently_needed());
         let bounded = bound::bound(
@@ -212,7 +230,8 @@ impl Scene<'_> {
             need,
             within: within(need.0.max(1)),
             within_less: within(need.0.saturating_sub(1)).filter(|_| need.0 > 1),
-            left: Requests(left),
+            left: Requests(backlog.left),
+            wave: RequestsPerSecond(wave),
             padded,
             recent,
         });
@@ -222,6 +241,7 @@ impl Scene<'_> {
             include(&mut decision.estimated.current, demand.latencies(observed, coming.rate.value));
         }
         include(&mut decision.estimated.recommended, demand.latencies(bounded.planned, coming.rate.value));
+        backlog.sent_on(observed.unwrap_or_default(), demand.capacity(), rate)
     }
 
     /// What the pool's pages say. A router's queue is before the pool that sees requests first; what it has under way is not one pool's.
@@ -268,6 +288,12 @@ fn include(model: &mut Latencies, found: Latencies) {
     model.itl_seconds = model.itl_seconds.or(found.itl_seconds);
 }
 
+/// The noise that a pool of that role feels.
+fn felt(noise: f64, role: Role) -> f64 {
+    let part = if role == Role::Decode { FELT_BY_BATCH } else { FELT_BY_QUEUE };
+    1.0 + (part * (noise - 1.0)).min(MOST_FELT)
+}
+
 /// What the pool has to do, and what its replicas can; `None` where nobody knows that.
 fn demand<'a>(
     memory: &Memory,
@@ -306,6 +332,6 @@ fn demand<'a>(
         ttft: policy.slo.ttft.get(),
         itl: policy.slo.itl.get(),
         share: 1.0 - (1.0 - auto.attainment.get()) / 2.0,
-        noise: 1.0 + BURSTS * (coming.rate.noise - 1.0),
+        noise: felt(coming.rate.noise, pool.role),
     })
 }

@@ -23,6 +23,16 @@ const CATCH_UP: f64 = 45.0;
 /// What may be asked for above what is needed, as a part of it.
 const ABOVE: u32 = 4;
 
+/// Requests a second beyond those that arrive, while so many that wait are worked off.
+pub fn drained(left: f64) -> f64 {
+    left / CATCH_UP
+}
+
+/// A wish for what waits, at most a quarter, and one replica at least, above need.
+pub fn at_most(wish: Replicas, need: Replicas) -> Replicas {
+    wish.min(Replicas(need.0.saturating_add((need.0 / ABOVE).max(1))))
+}
+
 /// What is remembered of one pool. Times are on the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
@@ -51,6 +61,31 @@ pub struct Queued {
     pub running: f64,
     /// Replicas that serve.
     pub ready: Replicas,
+}
+
+/// What waits beyond order at a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backlog {
+    /// The count that works it off.
+    pub wanted: Replicas,
+    /// Requests that wait now.
+    pub present: f64,
+    /// Requests that would wait when replicas that are asked for now are ready.
+    pub left: f64,
+}
+
+impl Backlog {
+    /// Requests a second beyond those that arrive, that a pool of `ready` replicas sends on while it works that off: now, and when what is wanted
+    /// is there. Routers do not move requests, so one replica's queue may last for long after the others are idle.
+    pub fn sent_on(&self, ready: Replicas, each: f64, rate: f64) -> f64 {
+        let waits = self.present.max(self.left);
+        // An even pool has one at each replica anyway.
+        if waits <= ready.as_f64() {
+            return 0.0;
+        }
+        let spare = (self.wanted.max(ready).as_f64() * each - rate).max(0.0);
+        drained(waits).min(spare)
+    }
 }
 
 impl Followed {
@@ -94,8 +129,8 @@ impl Followed {
         self.lowered_at.is_some_and(|at| now.monotonic.saturating_sub(at) < within)
     }
 
-    /// The count that also works off what waits soon after it is there, and the requests that would wait when it is.
-    pub fn caught_up(&mut self, demand: &Demand<'_>, queued: Queued, need: Replicas, startup: Duration, now: Moment) -> (Replicas, f64) {
+    /// The count that also works off what waits soon after it is there, and what waits now and then.
+    pub fn caught_up(&mut self, demand: &Demand<'_>, queued: Queued, need: Replicas, startup: Duration, now: Moment) -> Backlog {
         let Queued { rate, ready, .. } = queued;
         let each = demand.capacity();
         let present = demand.excess(queued.waiting, queued.running, ready);
@@ -109,15 +144,15 @@ impl Followed {
         excess = (excess + (rate - each * count) * (end - at)).max(0.0);
         // An even pool has one at each replica anyway.
         if excess > count {
-            let above = Replicas(need.0.saturating_add(ready.0.min((need.0 / ABOVE).max(1))));
-            let through = ((rate + excess / CATCH_UP) / each).ceil();
+            let through = ((rate + drained(excess)) / each).ceil();
             // `as` saturates.
-            let through = Replicas(if through < f64::from(MOST) { through as u32 } else { MOST }).min(above);
-            self.catching = self.catching.min(above).max(through);
+            let through = Replicas(if through < f64::from(MOST) { through as u32 } else { MOST });
+            let above = Replicas(need.0.saturating_add(ready.0)).min(at_most(Replicas(MOST), need));
+            self.catching = self.catching.max(through).min(above);
         } else if present <= ready.as_f64() {
             self.catching = Replicas(0);
         }
-        (self.catching.max(need), excess)
+        Backlog { wanted: self.catching.max(need), present, left: excess }
     }
 }
 

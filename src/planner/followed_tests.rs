@@ -31,8 +31,8 @@ fn demand(envelope: &Envelope) -> Demand<'_> {
 
 fn caught(known: &mut Followed, queued: Queued, need: u32, now: u64) -> (u32, f64) {
     let envelope = Envelope::new(seed_profile()).unwrap();
-    let (count, left) = known.caught_up(&demand(&envelope), queued, Replicas(need), STARTUP, at(now));
-    (count.0, left)
+    let found = known.caught_up(&demand(&envelope), queued, Replicas(need), STARTUP, at(now));
+    (found.wanted.0, found.left)
 }
 
 /// So many replicas that are ready, at eight times the rate of one.
@@ -49,6 +49,25 @@ fn the_table_is_what_the_code_says() {
     let (count, left) = caught(&mut Followed::default(), eightfold(1, 0.0), 8, 0);
     near(left, 7.0 * 10.0 * 100.0);
     assert_eq!(count, 9);
+}
+
+#[test]
+fn what_is_worked_off_is_sent_on_for_as_long_as_more_than_order_waits() {
+    let backlog = |wanted, present, left| Backlog { wanted: Replicas(wanted), present, left };
+    // Nine carry 90 a second, of which 80 arrive.
+    near(backlog(9, 0.0, 7000.0).sent_on(Replicas(1), 10.0, 80.0), 10.0);
+    // 225 are 5 a second for 45 s.
+    near(backlog(9, 0.0, 225.0).sent_on(Replicas(1), 10.0, 80.0), 5.0);
+    // One replica's old queue, after nobody needs more for it.
+    near(backlog(8, 1000.0, 0.0).sent_on(Replicas(9), 10.0, 80.0), 10.0);
+    near(backlog(8, 9.0, 8.0).sent_on(Replicas(9), 10.0, 80.0), 0.0);
+    near(backlog(8, 1000.0, 0.0).sent_on(Replicas(8), 10.0, 80.0), 0.0);
+}
+
+#[test]
+fn what_waits_never_asks_for_more_than_a_quarter_above_need() {
+    assert_eq!([1, 3, 8, 40].map(|need| at_most(Replicas(1000), Replicas(need)).0), [2, 4, 10, 50]);
+    assert_eq!(at_most(Replicas(9), Replicas(8)), Replicas(9));
 }
 
 #[test]

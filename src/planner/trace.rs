@@ -219,6 +219,9 @@ pub struct AutoTrace {
     pub within_less: Option<Ratio>,
     /// Requests that would wait beyond order when replicas that are asked for now are ready.
     pub left: Requests,
+    /// Requests a second more that come while a queue before this pool is worked off.
+    #[serde(default)]
+    pub wave: RequestsPerSecond,
     /// The count that a tenth more would need.
     pub padded: Replicas,
     /// The most that was needed within the delay of a decrease.

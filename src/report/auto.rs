@@ -25,6 +25,7 @@ pub(super) fn value(trace: &AutoTrace) -> Value {
         "expected_share": trace.within.map(Ratio::get),
         "expected_share_with_one_less": trace.within_less.map(Ratio::get),
         "left_waiting": trace.left.get(),
+        "worked_off_before_it": trace.wave.get(),
         "needed_for_a_tenth_more": trace.padded.0,
         "recently_needed": trace.recent.0,
     })
@@ -61,8 +62,9 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             percent(trace.share),
         ),
         format!(
-            "{} requests would wait beyond order then. A tenth more arrivals would need {}; {} were needed lately.",
+            "{} requests would wait beyond order then, and {} requests/s more come from a queue before this pool. A tenth more arrivals would need {}; {} were needed lately.",
             number(trace.left.get()),
+            number(trace.wave.get()),
             trace.padded,
             trace.recent,
         ),

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Four deviations: the test is made every few seconds against several spans, and at three it would jump by chance every few minutes.
-//! The noise is measured from the differences between neighbours, which neither a slope nor a jump changes much; it is at least 1, that of
-//! independent arrivals.
+//! The noise is measured from the differences between neighbouring parts of 20 seconds, which neither a slope nor a jump changes much; it is at least
+//! 1, that of independent arrivals. Bursts of real users outlast a scrape interval, and between neighbouring scrapes half of them are not seen.
 //!
 //! | last slices of 5 s, requests a second | level | slope | over |
 //! |---|---|---|---|
@@ -31,6 +31,8 @@ const SHORTEST: usize = 2;
 pub const LONGEST: usize = 128;
 /// Slices from which on a slope is looked for.
 const LEAST_OF_A_LINE: usize = 32;
+/// Seconds over which the noise of arrivals is measured: about the time in which a queue builds and is worked off.
+const NOISE_OVER: f64 = 20.0;
 /// Standard deviations beyond which a recent part contradicts a span.
 const CONTRADICTION: f64 = 4.0;
 /// Standard errors from which on a slope is one.
@@ -124,14 +126,18 @@ fn total(slices: &[Slice]) -> (f64, f64) {
     slices.iter().fold((0.0, 0.0), |(weight, sum), slice| (weight + slice.weight, sum + slice.sum))
 }
 
-/// Variance of counts over their mean, from the differences between neighbours; at least 1, at most 20.
+/// Variance of counts over their mean, from the differences between neighbouring parts; at least 1, at most 20.
 fn burstiness(slices: &[Slice]) -> f64 {
-    let square = |pair: &[Slice]| {
-        let [one, other] = [pair[0], pair[1]].map(|slice| (slice.sum / slice.weight, slice.weight));
-        let mean = (pair[0].sum + pair[1].sum) / (one.1 + other.1);
-        (other.0 - one.0).powi(2) / (mean / one.1 + mean / other.1)
+    let (seconds, _) = total(slices);
+    let usual = seconds / slices.len() as f64;
+    // `as` saturates. Fewer where few are known: a jump may be in half of the parts, and not in more.
+    let part = ((NOISE_OVER / usual).ceil() as usize).clamp(1, (slices.len() / 8).max(1));
+    let square = |both: &[Slice]| {
+        let ((before, one), (after, other)) = (total(&both[..part]), total(&both[part..]));
+        let mean = (one + other) / (before + after);
+        (other / after - one / before).powi(2) / (mean / before + mean / after)
     };
-    let mut squares: Vec<f64> = slices.windows(2).map(square).filter(|square| square.is_finite()).collect();
+    let mut squares: Vec<f64> = slices.windows(2 * part).map(square).filter(|square| square.is_finite()).collect();
     squares.sort_by(f64::total_cmp);
     // The median of the square of a standard normal variable is 0.455.
     squares.get(squares.len() / 2).map_or(1.0, |median| (median / 0.455).clamp(1.0, 20.0))

@@ -59,7 +59,8 @@ fn the_worked_example_of_the_readme() {
 #[test]
 fn an_aggregated_pool_is_sized_by_what_was_learned_of_its_iterations() {
     let mut fleet = learned(aggregated_policy());
-    let plan = fleet.last(60.0, 40.0);
+    // What was learned came from loads that changed all the time. Their noise is forgotten with them.
+    let plan = fleet.last(700.0, 40.0);
     needs_no_fewer(pool(&plan, "p"));
     // A request takes 41 ms of prompt and 256 tokens of 85 us: 63 ms.
     assert!((3..=5).contains(&pool(&plan, "p").auto.as_ref().unwrap().need.0), "{plan:?}");

@@ -50,8 +50,8 @@ fn a_step_of_eight_times_is_answered_within_twenty_seconds_and_by_not_many_more_
     }
     // A quarter of three replicas is none: then it is one of each pool.
     assert!(asked <= needed + needed.div_ceil(4).max(2), "{asked} for {needed}");
-    // Those of the first start-up miss. The prompts that waited then come to decode on top of the new ones, which takes as long again.
-    assert!(outcome.violation.get() <= 360.0, "{:?}", outcome.violation);
+    // Those of the first start-up miss, in whole minutes. Decode is made for the prompts that waited then and come on top of the new ones.
+    assert!(outcome.violation.get() <= 180.0, "{:?}", outcome.violation);
 }
 
 #[test]
