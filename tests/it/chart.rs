@@ -338,6 +338,22 @@ fn alerts_are_the_shipped_ones_and_one_for_each_pool() {
     assert_eq!(plain["spec"]["groups"], shipped["groups"], "generated from the rules: write it anew");
 }
 
+#[test]
+fn runbooks_lead_to_the_copy_of_the_readme_that_is_named() {
+    let hint = "give\nprometheusRule.readme the address";
+    assert!(made("full").notes().contains(hint), "a relative address leads nowhere from a message");
+    let named = with(values("full"), &[("prometheusRule", json!({ "enabled": true, "readme": "https://wiki.example/planner" }))]);
+    let answer = &ask(&[json!({ "render": named, "kubernetes": NEW })])[0];
+    let rule = array(&answer["objects"]).iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+    let alerts = array(&rule["spec"]["groups"]).iter().flat_map(|group| array(&group["rules"])).filter(|rule| rule["alert"].is_string());
+    let runbooks: Vec<&str> = alerts.map(|alert| string(&alert["annotations"]["runbook_url"])).collect();
+    assert!(
+        runbooks.len() > 15 && runbooks.iter().all(|url| url.starts_with("https://wiki.example/planner#inferenceplanner")),
+        "{runbooks:?}"
+    );
+    assert!(!string(&answer["notes"]).contains(hint));
+}
+
 /// Prometheus' own tool on a folder with a file of rules and one of tests.
 fn promtool(folder: &Path, arguments: &[&str]) {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output();
