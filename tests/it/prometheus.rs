@@ -54,7 +54,10 @@ impl Process {
     fn start(program: &Path, arguments: &[String], log: PathBuf) -> Self {
         let file = std::fs::File::create(&log).unwrap();
         let output = file.try_clone().unwrap();
-        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(output).stderr(file).spawn().unwrap();
+        let mut command = Command::new(program);
+        // What it leaves behind when it is killed goes with the test's folder.
+        command.args(arguments).env("TMPDIR", log.parent().unwrap());
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(file).spawn().unwrap();
         Self { child, log }
     }
 
