@@ -3,6 +3,7 @@
 //!
 //! The arithmetic is that of KEDA 2.20 (`prometheus_scaler.go`, `metrics_api_scaler.go`, the fallback) and of the HPA's
 //! `replica_calculator.go`: an external metric with AverageValue gives `ceil(V / T)`, unless `V / (T * S)` is within the tolerance of 1; then S.
+//! With Value, which we never ship, it gives `ceil(V / T * A)` for A ready pods, unless `V / T` is within the tolerance of 1.
 
 use inference_planner_exporter::export::catalog;
 use inference_planner_exporter::server::Server;
@@ -82,6 +83,12 @@ fn proposed(value: f64, current: u32, tolerance: f64) -> u32 {
     if (1.0 - tolerance..=1.0 + tolerance).contains(&ratio) { current } else { value.ceil() as u32 }
 }
 
+/// What an HPA proposes for a metric of type Value and the target 1, all pods being ready: it takes the metric for a load of each.
+fn proposed_by_value(value: f64, current: u32, tolerance: f64) -> u32 {
+    let inside = (1.0 - tolerance..=1.0 + tolerance).contains(&value);
+    if inside { current } else { (value * f64::from(current)).ceil() as u32 }
+}
+
 /// The value of a formula of ours: `a ?? b ?? c`, or the same guarded by demand. What failed is nil.
 fn evaluated(formula: &str, triggers: &[(String, Asked)]) -> Asked {
     let chain = |text: &str| text.split(" ?? ").find_map(|name| triggers.iter().find(|(known, _)| known == name)?.1.ok()).ok_or(());
@@ -120,8 +127,31 @@ fn scaled(object: &Value, world: &World, current: u32, failing: bool) -> u32 {
         }
         None => answers[0].1,
     };
-    let wanted = value.map_or(current, |value| proposed(value, current, tolerance));
+    let by_value = spec["triggers"][0]["metricType"] == "Value";
+    let propose = if by_value { proposed_by_value } else { proposed };
+    let wanted = value.map_or(current, |value| propose(value, current, tolerance));
     wanted.clamp(min, max)
+}
+
+/// Whether a pool that a ScaledObject or an HPA scales has what is recommended, and loses nothing by what is lost. Between the object's limits.
+pub fn follows(place: &str, object: &Value) {
+    let spec = &object["spec"];
+    let keda = object["kind"] == "ScaledObject";
+    let [low, high] = if keda { ["minReplicaCount", "maxReplicaCount"] } else { ["minReplicas", "maxReplicas"] };
+    let (min, max) = (count(&spec[low]).max(1), count(&spec[high]));
+    let tolerant = spec["behavior"]["scaleUp"].get("tolerance").is_none() && !keda;
+    for current in min..=max {
+        for recommended in min..=max {
+            let world = World::Recommended(vec![f64::from(recommended)]);
+            let wanted = if keda { scaled(object, &world, current, false) } else { hpa(object, &world, current) };
+            let swallowed = tolerant && wanted == current && recommended.abs_diff(current) * 10 <= current;
+            assert!(wanted == recommended || swallowed, "{place}: {recommended} of {current} became {wanted}");
+        }
+        for (world, failing) in [(World::Lost, false), (World::Lost, true), (World::Down, false), (World::Down, true)] {
+            let wanted = if keda { scaled(object, &world, current, failing) } else { hpa(object, &world, current) };
+            assert!(wanted >= current, "{place}: {current} became {wanted} in {world:?}, failing: {failing}");
+        }
+    }
 }
 
 /// How many an HPA wants that reads the adapter; no series, or no answer, freezes it.
@@ -166,23 +196,17 @@ fn every_scaled_object_has_the_recommended_count_whatever_is_there() {
 
 #[test]
 fn nothing_that_is_lost_makes_a_pool_smaller() {
-    let not_a_number = World::Recommended(vec![f64::NAN]);
-    for (file, object) in &objects("ScaledObject") {
-        let (min, max) = (count(&object["spec"]["minReplicaCount"]).max(1), count(&object["spec"]["maxReplicaCount"]));
-        // We never show NaN; if something on the way did, the query by Prometheus is an error.
-        let by_prometheus = array(&object["spec"]["triggers"]).iter().all(|trigger| trigger["type"] != "metrics-api");
-        for world in [Some(&World::Lost), Some(&World::Down), by_prometheus.then_some(&not_a_number)].into_iter().flatten() {
-            for (current, failing) in (min..=max).flat_map(|current| [(current, false), (current, true)]) {
-                let wanted = scaled(object, world, current, failing);
-                assert!(wanted >= current, "{file}: {current} became {wanted} in {world:?}, failing: {failing}");
-            }
-        }
+    for (file, object) in [objects("ScaledObject"), objects("HorizontalPodAutoscaler")].concat() {
+        follows(&file, &object);
     }
-    for (file, object) in &objects("HorizontalPodAutoscaler") {
-        for world in [World::Lost, World::Down] {
-            for current in count(&object["spec"]["minReplicas"])..=count(&object["spec"]["maxReplicas"]) {
-                assert_eq!(hpa(object, &world, current), current, "{file}");
-            }
+    // We never show NaN; if something on the way did, the query by Prometheus is an error.
+    let not_a_number = World::Recommended(vec![f64::NAN]);
+    let by_prometheus = |object: &Value| array(&object["spec"]["triggers"]).iter().all(|trigger| trigger["type"] != "metrics-api");
+    for (file, object) in objects("ScaledObject").iter().filter(|(_, object)| by_prometheus(object)) {
+        let (min, max) = (count(&object["spec"]["minReplicaCount"]).max(1), count(&object["spec"]["maxReplicaCount"]));
+        for (current, failing) in (min..=max).flat_map(|current| [(current, false), (current, true)]) {
+            let wanted = scaled(object, &not_a_number, current, failing);
+            assert!(wanted >= current, "{file}: {current} became {wanted}, failing: {failing}");
         }
     }
 }
@@ -239,6 +263,9 @@ fn known_mistakes_show_in_the_model() {
     assert!(scaled(&fixed, &World::Down, 20, true) < 20, "a fixed fallback shrinks what has grown");
     let tolerant = with("/spec/advanced/horizontalPodAutoscalerConfig/behavior/scaleUp/tolerance", json!(0.1));
     assert_eq!(scaled(&tolerant, &World::Recommended(vec![21.0]), 20, false), 20, "a step is swallowed");
+    let by_value = with("/spec/triggers/0/metricType", json!("Value"));
+    assert_eq!(scaled(&by_value, &World::Recommended(vec![2.0]), 2, false), 4, "a count is taken for a load of each pod");
+    assert_eq!(scaled(&good, &World::Recommended(vec![2.0]), 2, false), 2);
     let query = "sum(inference_planner_recommended_replicas)";
     let summed = with("/spec/triggers/0/metadata/query", json!(query));
     assert_eq!(scaled(&summed, &World::Recommended(vec![5.0, 5.0]), 5, false), 10, "two exporters double the pool");

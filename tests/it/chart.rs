@@ -3,6 +3,7 @@
 
 mod kustomize;
 mod plain;
+mod shards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -10,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
-use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
+use inference_planner_exporter::config::{self, Flags, Inputs, Loaded, SourceText};
 use serde_json::{Value, json};
 
 use crate::shipped::{array, documents, path, string, text};
-use crate::{followers, promql};
+use crate::{autoscaler, followers, promql};
 
 /// The newest version that we name, where each HPA may have a tolerance.
 const NEW: &str = "1.35";
@@ -54,12 +55,21 @@ impl Made {
 
     /// The configuration in the ConfigMap, as the exporter reads it.
     fn loaded(&self) -> Loaded {
+        self.loaded_with(Flags::default())
+    }
+
+    fn loaded_with(&self, flags: Flags) -> Loaded {
         let text = string(&self.data()["config.yaml"]).to_owned();
-        let draft =
-            config::read(Inputs { file: Some(SourceText { path: format!("{MOUNT}/config.yaml").into(), text }), ..Inputs::default() });
+        let file = Some(SourceText { path: format!("{MOUNT}/config.yaml").into(), text });
+        let draft = config::read(Inputs { file, flags, ..Inputs::default() });
         let beside = |file: &PathBuf| Some(string(self.data().get(file.file_name()?.to_str()?)?).to_owned());
         let given = draft.files().iter().filter_map(|file| Some((file.clone(), Ok(beside(file)?)))).collect();
         draft.finish(&given).unwrap_or_else(|problems| panic!("{}: {problems:#?}", self.name))
+    }
+
+    /// The pods of the Deployments.
+    fn pods(&self) -> Vec<&Value> {
+        self.objects("Deployment").into_iter().map(|deployment| &deployment["spec"]["template"]["spec"]).collect()
     }
 
     fn exporter(&self) -> String {
@@ -117,6 +127,7 @@ static MADE: LazyLock<Vec<Made>> = LazyLock::new(|| {
         ("hpa-old", with(podless(), &[("autoscaling/type", json!("hpa")), ("kubeVersion", json!("1.32.4"))]), OLD),
         ("shadow", with(podless(), &[("autoscaling/type", json!("keda-prometheus")), ("config", values("shadow")["config"].clone())]), NEW),
         ("two", json!({ "replicas": 2 }), NEW),
+        ("shards", values("shards"), NEW),
         ("stateless", json!({ "state": { "kind": "none" } }), OLD),
         ("sidecar", values("sidecar"), NEW),
         ("discovery", values("discovery"), NEW),
@@ -179,11 +190,14 @@ fn is_confined(name: &str, pod: &Value, container: &Value) {
 
 #[test]
 fn the_pod_is_confined_probed_and_reloads_without_a_restart() {
-    for made in MADE.iter().filter(|made| made.name != "sidecar") {
-        let template = &made.object("Deployment")["spec"]["template"];
-        is_confined(made.name, &template["spec"], &template["spec"]["containers"][0]);
-        let annotations = template["metadata"]["annotations"].to_string();
-        assert!(!annotations.contains("checksum"), "{}: a changed configuration would restart the pod", made.name);
+    for made in MADE.iter() {
+        for deployment in made.objects("Deployment") {
+            let template = &deployment["spec"]["template"];
+            is_confined(made.name, &template["spec"], &template["spec"]["containers"][0]);
+            let annotations = template["metadata"]["annotations"].to_string();
+            assert!(!annotations.contains("checksum"), "{}: a changed configuration would restart the pod", made.name);
+        }
+        assert_eq!(made.objects("Deployment").is_empty(), made.name == "sidecar");
     }
     let router = json!({ "securityContext": {} });
     is_confined("patch", &router, &documents("deploy/sidecar/patch.yaml")[0]["spec"]["template"]["spec"]["containers"][0]);
@@ -221,7 +235,7 @@ fn a_volume_of_its_own_means_recreate_and_two_replicas_a_disruption_budget() {
 fn rights_are_given_only_for_discovery_and_only_where_it_looks() {
     for made in MADE.iter().filter(|made| made.name != "discovery" && made.name != "sidecar") {
         assert!(made.objects("Role").is_empty() && made.objects("ServiceAccount").is_empty(), "{}", made.name);
-        assert_eq!(made.object("Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"], false, "{}", made.name);
+        assert!(made.pods().iter().all(|pod| pod["automountServiceAccountToken"] == false), "{}", made.name);
     }
     let discovery = made("discovery");
     let rights = |role: &&Value| (string(&role["metadata"]["namespace"]).to_owned(), role["rules"].clone());
@@ -291,12 +305,15 @@ fn every_pool_is_followed_rightly() {
         for object in made.objects("ScaledObject") {
             let place = format!("{}, {}", made.name, string(&object["metadata"]["name"]));
             followers::scales_rightly(&place, object, &loaded, &made.exporter());
+            autoscaler::follows(&place, object);
         }
         for object in made.objects("HorizontalPodAutoscaler") {
             followers::proposes_rightly(made.name, object, &loaded, made.kubernetes == NEW);
+            autoscaler::follows(made.name, object);
         }
     }
     let number = |name: &str, kind: &str| made(name).objects(kind).len();
+    assert_eq!(number("shards", "ScaledObject"), 4, "for the pools of all shards");
     let scaled = ["full", "keda-prometheus", "keda-metrics-api", "zero", "plain-files"].map(|name| number(name, "ScaledObject"));
     assert_eq!(scaled, [2; 5]);
     assert_eq!(["hpa", "hpa-old"].map(|name| number(name, "HorizontalPodAutoscaler")), [2; 2]);
@@ -319,6 +336,22 @@ fn alerts_are_the_shipped_ones_and_one_for_each_pool() {
     }
     let plain = documents("deploy/prometheus-operator/prometheusrule.yaml").remove(0);
     assert_eq!(plain["spec"]["groups"], shipped["groups"], "generated from the rules: write it anew");
+}
+
+#[test]
+fn runbooks_lead_to_the_copy_of_the_readme_that_is_named() {
+    let hint = "give\nprometheusRule.readme the address";
+    assert!(made("full").notes().contains(hint), "a relative address leads nowhere from a message");
+    let named = with(values("full"), &[("prometheusRule", json!({ "enabled": true, "readme": "https://wiki.example/planner" }))]);
+    let answer = &ask(&[json!({ "render": named, "kubernetes": NEW })])[0];
+    let rule = array(&answer["objects"]).iter().find(|object| object["kind"] == "PrometheusRule").unwrap();
+    let alerts = array(&rule["spec"]["groups"]).iter().flat_map(|group| array(&group["rules"])).filter(|rule| rule["alert"].is_string());
+    let runbooks: Vec<&str> = alerts.map(|alert| string(&alert["annotations"]["runbook_url"])).collect();
+    assert!(
+        runbooks.len() > 15 && runbooks.iter().all(|url| url.starts_with("https://wiki.example/planner#inferenceplanner")),
+        "{runbooks:?}"
+    );
+    assert!(!string(&answer["notes"]).contains(hint));
 }
 
 /// Prometheus' own tool on a folder with a file of rules and one of tests.
@@ -377,6 +410,7 @@ fn dashboards_are_the_shipped_ones_and_one_for_each_pool() {
 
 #[test]
 fn wrong_values_are_refused_with_their_place() {
+    let nameless = json!([{ "name": "*", "pools": [{ "name": "one", "role": "aggregated", "max_replicas": 2 }] }]);
     let cases = [
         (json!({ "servcie": {} }), "additional properties 'servcie' not allowed"),
         (json!({ "autoscaling": { "type": "keda" } }), "at '/autoscaling/type': value must be one of"),
@@ -392,6 +426,14 @@ fn wrong_values_are_refused_with_their_place() {
         (with(values("zero"), &[("autoscaling/pools/qwen3-8b-decode/demandQuery", json!(""))]), "0 needs a demandQuery"),
         (with(values("full"), &[("autoscaling/pools/qwen3-8b-decode/maxReplicaCount", json!(2))]), "below the pool's max_replicas"),
         (with(values("full"), &[("replicas", json!(2)), ("state", json!({ "kind": "emptyDir" }))]), "use keda-prometheus"),
+        (with(values("full"), &[("shards", json!(2))]), "answer from any of 2 shards"),
+        (
+            json!({ "shards": 2, "state": { "kind": "persistentVolumeClaim", "existingClaim": "c" } }),
+            "each shard needs a volume of its own",
+        ),
+        (json!({ "shards": 2, "config": { "models": nameless } }), "expected models with names"),
+        (with(values("sidecar"), &[("shards", json!(2))]), "a sidecar of the only router plans all of its models"),
+        (json!({ "shards": 0 }), "at '/shards': minimum: got 0, want 1"),
         (json!({ "networkPolicy": { "enabled": true, "namespaces": [] } }), "an empty list of peers lets everybody in"),
         (json!({ "serviceMonitor": { "enabled": true }, "podMonitor": { "enabled": true } }), "every sample would be there twice"),
         (json!({ "workload": "sidecar" }), "sidecar.podLabels"),

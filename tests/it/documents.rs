@@ -1,9 +1,10 @@
-//! Do the links in what people read lead somewhere? Files and headings that the README and the pages beside it name.
+//! Do the links in what people read lead somewhere, and are engines tested in the versions that it names? Files and headings that the README and the
+//! pages beside it name.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-use crate::shipped::{path, text};
+use crate::shipped::{files, path, text};
 
 const PAGES: [&str; 5] = ["README.md", "docs/operating.md", "src/config/README.md", "src/export/README.md", "src/planner/README.md"];
 
@@ -58,4 +59,35 @@ fn links_lead_to_files_and_headings() {
     }
     assert!(followed > 30, "only {followed} links were found");
     assert_eq!(anchor(" The file of `server.web_config_file`"), "the-file-of-serverweb_config_file");
+}
+
+/// The version in the name of a recorded page: the first part that begins with a digit, or with the `b` of a build.
+fn version(page: &str) -> Option<&str> {
+    let is_one = |part: &&str| part.strip_prefix('b').unwrap_or(part).starts_with(|first: char| first.is_ascii_digit());
+    page.strip_suffix(".prom").unwrap_or(page).split('-').find(is_one)
+}
+
+/// By the beginning of their pages' names: the versions that the table of engines names.
+fn versions_named() -> BTreeMap<String, BTreeSet<String>> {
+    let text = text("docs/operating.md");
+    let table = text.split_once("| engine | pages | versions |").unwrap().1;
+    let rows =
+        table.lines().skip(2).take_while(|line| line.starts_with('|')).map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+    let named = |row: Vec<&str>| {
+        let versions = row[3].split(", ").filter(|version| *version != "none named").map(str::to_owned).collect();
+        (row[2].trim_matches('`').trim_end_matches('*').to_owned(), versions)
+    };
+    rows.map(named).collect()
+}
+
+#[test]
+fn engines_are_said_to_be_tested_in_exactly_the_versions_whose_pages_are_read() {
+    let named = versions_named();
+    let mut read: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files("tests/fixtures/engines").iter().filter(|file| file.ends_with(".prom")) {
+        let page = file.rsplit('/').next().unwrap();
+        let Some(row) = named.keys().find(|start| page.starts_with(start.as_str())) else { panic!("{page}: no row of docs/operating.md") };
+        read.entry(row.clone()).or_default().extend(version(page).map(str::to_owned));
+    }
+    assert_eq!(named, read);
 }

@@ -1,6 +1,7 @@
 //! Does it all work with a real Prometheus? The real binary before fake servers whose counters grow, a Prometheus that scrapes it, and
 //! every expression that we ship. Needs `prometheus` and `promtool` in PATH: `tests/run` installs them.
 
+mod demo;
 mod learned;
 mod queried;
 
@@ -53,7 +54,10 @@ impl Process {
     fn start(program: &Path, arguments: &[String], log: PathBuf) -> Self {
         let file = std::fs::File::create(&log).unwrap();
         let output = file.try_clone().unwrap();
-        let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(output).stderr(file).spawn().unwrap();
+        let mut command = Command::new(program);
+        // What it leaves behind when it is killed goes with the test's folder.
+        command.args(arguments).env("TMPDIR", log.parent().unwrap());
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(file).spawn().unwrap();
         Self { child, log }
     }
 
@@ -124,9 +128,9 @@ impl Fleet {
     }
 }
 
-/// Servers, exporter and Prometheus.
+/// Servers, exporter and Prometheus; where the exporter brings servers of its own, none of ours.
 struct World {
-    servers: [Arc<FakeServer>; 2],
+    servers: Vec<Arc<FakeServer>>,
     growing: tokio::task::JoinHandle<()>,
     exporter: Process,
     prometheus: Process,
@@ -174,34 +178,42 @@ fn minutes_to_seconds(line: &str) -> String {
 
 impl World {
     async fn start(fleet: Fleet) -> Self {
-        let prometheus_program = program("prometheus");
         let folder = TempDir::new().unwrap();
         let servers = [FakeServer::start(Behaviour::Page).await, FakeServer::start(Behaviour::Page).await].map(Arc::new);
         let growing = tokio::spawn(grow(servers.clone(), fleet));
-        let (exporter_addr, prometheus_addr) = (free_address(), free_address());
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
-        let config = file("config.yaml", &exporter_config(exporter_addr, &servers.each_ref().map(|server| server.url())));
-        file("profile.json", &shipped::text("deploy/example/profile.json"));
-        file("rules.yaml", &shortened(&shipped::text(shipped::RULES)));
-        let prometheus_config = file(
-            "prometheus.yaml",
-            &format!(
-                "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }}\n\
-                 rule_files: [rules.yaml]\n\
-                 scrape_configs:\n\
-                 - job_name: inference-planner-exporter\n\
-                 \x20 static_configs: [{{ targets: ['{exporter_addr}'], labels: {{ namespace: llm }} }}]\n"
-            ),
+        let exporter_addr = free_address();
+        let config = folder.path().join("config.yaml");
+        std::fs::write(&config, exporter_config(exporter_addr, &servers.each_ref().map(|server| server.url()))).unwrap();
+        std::fs::write(folder.path().join("profile.json"), shipped::text("deploy/example/profile.json")).unwrap();
+        let arguments = ["run".to_owned(), "--config".to_owned(), config.display().to_string()];
+        let rules = shortened(&shipped::text(shipped::RULES));
+        Self::watched(folder, &rules, (exporter_addr, &arguments), servers.into(), growing)
+    }
+
+    /// An exporter with these arguments at this address, and a Prometheus that scrapes it by these rules.
+    fn watched(
+        folder: TempDir,
+        rules: &str,
+        (exporter_addr, arguments): (SocketAddr, &[String]),
+        servers: Vec<Arc<FakeServer>>,
+        growing: tokio::task::JoinHandle<()>,
+    ) -> Self {
+        let prometheus_program = program("prometheus");
+        let prometheus_addr = free_address();
+        std::fs::write(folder.path().join("rules.yaml"), rules).unwrap();
+        let prometheus_config = folder.path().join("prometheus.yaml");
+        let text = format!(
+            "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }}\n\
+             rule_files: [rules.yaml]\n\
+             scrape_configs:\n\
+             - job_name: inference-planner-exporter\n\
+             \x20 static_configs: [{{ targets: ['{exporter_addr}'], labels: {{ namespace: llm }} }}]\n"
         );
-        let arguments = ["run".to_owned(), "--config".to_owned(), config];
+        std::fs::write(&prometheus_config, text).unwrap();
         let binary = Path::new(env!("CARGO_BIN_EXE_inference-planner-exporter"));
-        let exporter = Process::start(binary, &arguments, folder.path().join("exporter.log"));
+        let exporter = Process::start(binary, arguments, folder.path().join("exporter.log"));
         let arguments = [
-            format!("--config.file={prometheus_config}"),
+            format!("--config.file={}", prometheus_config.display()),
             format!("--web.listen-address={prometheus_addr}"),
             format!("--storage.tsdb.path={}", folder.path().join("data").display()),
         ];

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, SourceText};
 use inference_planner_exporter::export::catalog;
@@ -205,6 +206,33 @@ fn series_in_the_tests_of_the_rules_are_such_as_we_export() {
             assert_eq!(missing, Vec::<&str>::new(), "{file}: {series}");
         }
     }
+}
+
+/// By name: whether a test sees the alert quiet, firing, and fewer firing afterwards.
+fn seen_by_tests() -> BTreeMap<String, [bool; 3]> {
+    let mut seen: BTreeMap<String, [bool; 3]> = BTreeMap::new();
+    for file in files("alerts/tests") {
+        for test in array(&documents(&file)[0]["tests"]) {
+            let mut before: BTreeMap<&str, (Duration, usize)> = BTreeMap::new();
+            for check in array(&test["alert_rule_test"]) {
+                let (name, firing) = (string(&check["alertname"]), array(&check["exp_alerts"]).len());
+                let at = humantime::parse_duration(string(&check["eval_time"])).unwrap();
+                let [quiet, fires, ends] = seen.entry(name.to_owned()).or_default();
+                let earlier = before.insert(name, (at, firing));
+                assert!(earlier.is_none_or(|(earlier, _)| earlier < at), "{file}: {name} at {at:?} is not in order");
+                *quiet |= firing == 0;
+                *fires |= firing > 0;
+                *ends |= earlier.is_some_and(|(_, earlier)| earlier > firing);
+            }
+        }
+    }
+    seen
+}
+
+#[test]
+fn every_alert_is_seen_quiet_firing_and_ended_by_tests() {
+    let named: BTreeMap<String, [bool; 3]> = alerts().iter().map(|rule| (string(&rule["alert"]).to_owned(), [true; 3])).collect();
+    assert_eq!(seen_by_tests(), named);
 }
 
 /// The alerts that call somebody at night.

@@ -1,8 +1,9 @@
-//! What does `kubectl kustomize` make of a folder? The part of it that our files use, so that the tests need no kubectl; a key, a list or an
-//! operation that is not known here is refused, never passed over.
+//! What does `kubectl kustomize` make of a folder? The part of it that our files use, so that the tests need no kubectl, which Debian has too old; a
+//! key, a list or an operation that is not known here is refused, never passed over. Where a kubectl is in PATH, it has to make the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -72,6 +73,13 @@ pub fn build(folder: &Path) -> Vec<Value> {
     apply(folder, false, &mut objects);
     let ids: BTreeSet<String> = objects.iter().map(id).collect();
     assert_eq!(ids.len(), objects.len(), "{}: an object occurs twice", folder.display());
+    if let Ok(output) = Command::new("kubectl").arg("kustomize").arg(folder).output() {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let real: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let by_id = |objects: &[Value]| objects.iter().map(|object| (id(object), object.clone())).collect::<BTreeMap<_, _>>();
+        assert_eq!(by_id(&objects), by_id(&real), "{}: kubectl makes something else", folder.display());
+    }
     objects
 }
 
@@ -152,7 +160,14 @@ fn patched(folder: &Path, patch: &Patch, objects: &mut [Value]) {
             let operations: Vec<Operation> = serde_json::from_value(operations).unwrap();
             operations.iter().for_each(|operation| operate(object, operation));
         }
-        merged => merge(object, &merged),
+        merged => {
+            assert_eq!(
+                (&merged["kind"], &merged["metadata"]["name"]),
+                (&object["kind"], &object["metadata"]["name"]),
+                "what is merged names its object"
+            );
+            merge(object, &merged);
+        }
     }
 }
 
@@ -218,7 +233,8 @@ fn what_kustomize_would_refuse_is_refused() {
     let patch = |target: &str, patch: Value| json!({ "resources": ["a.yaml"], "patches": [{ "target": { "kind": "ConfigMap", "name": target }, "patch": patch.to_string() }] });
     let replaced = made(patch("a", json!([{ "op": "replace", "path": "/data/x", "value": "2" }]))).unwrap();
     assert_eq!(replaced[0]["data"], json!({ "x": "2" }));
-    let merged = made(patch("a", json!({ "data": { "x": "3", "y": "4" } }))).unwrap();
+    let changed = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": { "x": "3", "y": "4" } });
+    let merged = made(patch("a", changed)).unwrap();
     assert_eq!(merged[0]["data"], json!({ "x": "3", "y": "4" }));
     for wrong in [
         json!({ "resources": ["a.yaml"], "namePrefix": "b-" }),
@@ -227,6 +243,7 @@ fn what_kustomize_would_refuse_is_refused() {
         json!({ "kind": "Component", "resources": ["a.yaml"] }),
         json!({ "configMapGenerator": [{ "name": "b", "files": ["../a.yaml"], "options": { "disableNameSuffixHash": true, "labels": {} } }] }),
         patch("b", json!({ "data": {} })),
+        patch("a", json!({ "data": { "x": "3" } })),
         patch("a", json!([{ "op": "replace", "path": "/data/z", "value": "2" }])),
         patch("a", json!([{ "op": "remove", "path": "/data/x", "value": null }])),
     ] {

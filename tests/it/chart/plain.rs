@@ -87,6 +87,14 @@ fn kustomize_makes_what_the_chart_makes() {
 }
 
 #[test]
+fn every_folder_of_objects_builds_by_itself() {
+    for folder in ["keda", "hpa", "kubernetes", "kubernetes-network", "prometheus-operator"] {
+        let objects = kustomize::build(&path(&format!("deploy/{folder}")));
+        assert_eq!(ask(&[json!({ "objects": objects, "kubernetes": NEW })])[0]["problems"], json!([]), "{folder}");
+    }
+}
+
+#[test]
 fn components_of_kustomize_add_the_account_and_the_sidecar() {
     let folder = tempfile::tempdir_in(path("target")).unwrap();
     let router = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "infera-server" },

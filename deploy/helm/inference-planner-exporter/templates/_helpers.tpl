@@ -18,6 +18,40 @@ app.kubernetes.io/name: {{ include "planner.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The shards that there are: {"shards": [{"index": 0, "name": .., "claim": ..}]}; a single one has no number. */}}
+{{- define "planner.shards" -}}
+{{- $shards := int .Values.shards -}}
+{{- if gt $shards 1 -}}
+{{- if eq .Values.workload "sidecar" -}}
+{{- fail "shards: a sidecar of the only router plans all of its models; use workload deployment with more than one shard" -}}
+{{- end -}}
+{{- if and (eq .Values.state.kind "persistentVolumeClaim") .Values.state.existingClaim -}}
+{{- fail "state.existingClaim: each shard needs a volume of its own; leave it empty with more than one shard" -}}
+{{- end -}}
+{{- range .Values.config.models -}}
+{{- if or (not .name) (eq .name "*") -}}
+{{- fail "shards: expected models with names: one that is found on the targets' pages cannot be left to another shard without reading them" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $found := list -}}
+{{- range $index := until $shards -}}
+{{- $suffix := gt $shards 1 | ternary (printf "-%d" $index) "" -}}
+{{- $name := printf "%s%s" (include "planner.fullname" $ | trunc (sub 63 (len $suffix) | int) | trimSuffix "-") $suffix -}}
+{{- $found = append $found (dict "index" $index "name" $name "claim" (default (printf "%s-state%s" (include "planner.fullname" $) $suffix) $.Values.state.existingClaim)) -}}
+{{- end -}}
+{{- dict "shards" $found | toJson -}}
+{{- end -}}
+
+{{/* Whose pods they are: of one of several shards. Takes (list root index). */}}
+{{- define "planner.shardLabels" -}}
+{{- $root := index . 0 -}}
+{{- include "planner.selectorLabels" $root }}
+{{- if gt (int $root.Values.shards) 1 }}
+app.kubernetes.io/component: shard-{{ index . 1 }}
+{{- end }}
+{{- end -}}
+
 {{- define "planner.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "planner.selectorLabels" . }}
@@ -119,10 +153,6 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- default (include "planner.fullname" .) .Values.serviceAccount.name -}}
 {{- end -}}
 
-{{- define "planner.claim" -}}
-{{- default (printf "%s-state" (include "planner.fullname" .)) .Values.state.existingClaim -}}
-{{- end -}}
-
 {{- define "planner.image" -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
@@ -149,8 +179,10 @@ scheme: https
 {{- end }}
 {{- end -}}
 
-{{/* The container, in the Deployment or for the notes of a sidecar. */}}
+{{/* The container, in a Deployment or for the notes of a sidecar. Takes (list root index). */}}
 {{- define "planner.container" -}}
+{{- $index := index . 1 -}}
+{{- with index . 0 -}}
 name: exporter
 image: {{ include "planner.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -158,6 +190,10 @@ args:
   - run
   - --config
   - /etc/inference-planner/config.yaml
+  {{- if gt (int .Values.shards) 1 }}
+  - --shard
+  - {{ $index }}/{{ int .Values.shards }}
+  {{- end }}
   {{- if ne .Values.logFormat "text" }}
   - --log-format
   - {{ .Values.logFormat }}
@@ -196,8 +232,12 @@ volumeMounts:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
+{{- end -}}
 
+{{/* Takes (list root claim). */}}
 {{- define "planner.volumes" -}}
+{{- $claim := index . 1 -}}
+{{- with index . 0 -}}
 - name: config
   configMap:
     name: {{ include "planner.fullname" . }}
@@ -207,11 +247,12 @@ volumeMounts:
 {{- else if eq .Values.state.kind "persistentVolumeClaim" }}
 - name: state
   persistentVolumeClaim:
-    claimName: {{ include "planner.claim" . }}
+    claimName: {{ $claim }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* The job's name is part of the alerts, so every monitor writes the same one. */}}

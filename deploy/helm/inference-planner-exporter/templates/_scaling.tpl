@@ -82,6 +82,9 @@ name: {{ default (include "planner.objectName" $pool.pool) $target.name }}
 {{- if gt (int $root.Values.replicas) 1 -}}
 {{- fail (printf "autoscaling.type %s: the Service would answer from either of %d replicas; use keda-prometheus with more than one" $root.Values.autoscaling.type (int $root.Values.replicas)) -}}
 {{- end -}}
+{{- if gt (int $root.Values.shards) 1 -}}
+{{- fail (printf "autoscaling.type %s: the Service would answer from any of %d shards, of which one plans the pool; use keda-prometheus with more than one" $root.Values.autoscaling.type (int $root.Values.shards)) -}}
+{{- end -}}
 - type: metrics-api
   name: direct
   metricType: AverageValue
