@@ -118,15 +118,17 @@ impl<'p, 'a> Reader<'p, 'a> {
     pub fn histogram_where(&mut self, signal: Signal, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
         let Some(family) = self.first_of(names) else { return };
         let mut series: BTreeMap<Place, (Vec<u64>, Parts)> = BTreeMap::new();
-        for line in self.lines(family).filter(|line| which(line)) {
-            let (place, rank) = self.split(line);
+        let lines: Vec<&Line<'_>> = self.lines(family).filter(|line| which(line)).collect();
+        // The lines of one series stand together: its name is put together once.
+        for lines in lines.chunk_by(|one, next| one.labels == next.labels) {
+            let (place, rank) = self.split(lines[0]);
             let known = series.entry(place).or_insert_with(|| (rank.clone(), Parts::default()));
             if rank < known.0 {
                 *known = (rank, Parts::default());
             } else if rank > known.0 {
                 continue;
             }
-            known.1.take(line);
+            lines.iter().for_each(|line| known.1.take(line));
         }
         for ((model, key), (_, parts)) in series {
             if let Some(histogram) = parts.finish() {

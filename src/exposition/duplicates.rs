@@ -27,7 +27,8 @@ pub(super) fn repeated(samples: &[Sample<'_>], fingerprints: &[u64]) -> Vec<usiz
     repeated
 }
 
-fn mix_text(state: u64, text: &[u8]) -> u64 {
+/// Mixes a text into a number.
+pub(super) fn mix_text(state: u64, text: &[u8]) -> u64 {
     let words = text.as_chunks::<8>().0;
     let state =
         words.as_chunks::<2>().0.iter().fold(state, |state, &[low, high]| mix(state ^ u64::from_le_bytes(low), u64::from_le_bytes(high)));

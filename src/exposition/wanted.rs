@@ -8,9 +8,10 @@
 //! sometimes within one page; and a counter is called `x` by its source and `x_total` on the page.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use memchr::memchr;
+
+use super::duplicates::mix_text;
 
 /// The families that a caller asks for.
 #[derive(Clone, Debug)]
@@ -84,9 +85,9 @@ pub(super) struct Target {
 /// Families by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Directory {
-    names: BTreeMap<String, usize>,
+    names: Table,
     /// The families whose name ends in `_total`, by what stands before it.
-    stems: BTreeMap<String, usize>,
+    stems: Table,
 }
 
 impl Directory {
@@ -100,30 +101,91 @@ impl Directory {
         let next = self.names.len();
         let mut plain = String::new();
         plainly(name, &mut plain);
-        if let Some(stem) = plain.strip_suffix(TOTAL).filter(|stem| !stem.is_empty() && !self.names.contains_key(&plain)) {
-            self.stems.insert(stem.to_owned(), next);
+        if let Some(found) = self.names.get(&plain) {
+            return found;
         }
-        *self.names.entry(plain).or_insert(next)
+        if let Some(stem) = plain.strip_suffix(TOTAL).filter(|stem| !stem.is_empty()) {
+            self.stems.insert(stem, next);
+        }
+        self.names.insert(&plain, next);
+        next
     }
 
     /// Where a sample or `TYPE` line with this name, in plain spelling, belongs.
     pub(super) fn find(&self, plain: &str) -> Option<Target> {
         let (stem, suffix) = Suffix::split(plain);
-        if let Some(&family) = self.names.get(plain) {
+        if let Some(family) = self.names.get(plain) {
             let suffix = if suffix == Suffix::Total { suffix } else { Suffix::None };
             return Some(Target { family, suffix });
         }
         if suffix != Suffix::None
-            && let Some(&family) = self.names.get(stem)
+            && let Some(family) = self.names.get(stem)
         {
             return Some(Target { family, suffix });
         }
         if suffix == Suffix::Created
-            && let Some(&family) = self.stems.get(stem)
+            && let Some(family) = self.stems.get(stem)
         {
             return Some(Target { family, suffix });
         }
-        self.stems.get(plain).map(|&family| Target { family, suffix: Suffix::None })
+        self.stems.get(plain).map(|family| Target { family, suffix: Suffix::None })
+    }
+}
+
+/// Names with their places. A page asks for hundreds of names of which most are not there, and a hash tells that with one look.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// In the order in which they were added.
+    names: Vec<(String, usize)>,
+    /// Indices into `names` plus one, at the place that the hash gives or behind it; 0 is free. A power of two, at least twice the names.
+    slots: Vec<u32>,
+}
+
+impl Table {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn get(&self, name: &str) -> Option<usize> {
+        self.slot(name).ok().map(|index| self.names[index].1)
+    }
+
+    /// The index of the name, or the free slot where it would stand; `usize::MAX` where there is no slot yet.
+    fn slot(&self, name: &str) -> Result<usize, usize> {
+        let mask = self.slots.len().wrapping_sub(1);
+        if self.slots.is_empty() {
+            return Err(usize::MAX);
+        }
+        let mut slot = mix_text(0, name.as_bytes()) as usize & mask;
+        while let Some(index) = (self.slots[slot] as usize).checked_sub(1) {
+            if self.names[index].0 == name {
+                return Ok(index);
+            }
+            slot = (slot + 1) & mask;
+        }
+        Err(slot)
+    }
+
+    /// Adds a name, or gives one that is there another place.
+    fn insert(&mut self, name: &str, place: usize) {
+        match self.slot(name) {
+            Ok(index) => self.names[index].1 = place,
+            Err(_) => {
+                self.names.push((name.to_owned(), place));
+                if self.names.len() * 2 > self.slots.len() {
+                    self.slots = vec![0; (self.names.len() * 4).next_power_of_two()];
+                    (0..self.names.len()).for_each(|index| self.enter(index));
+                } else {
+                    self.enter(self.names.len() - 1);
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self, index: usize) {
+        if let Err(slot) = self.slot(&self.names[index].0) {
+            self.slots[slot] = u32::try_from(index + 1).unwrap_or(u32::MAX);
+        }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::units::{Moment, Replicas};
 const CATCH_UP: f64 = 45.0;
 /// What may be asked for above what is needed, as a part of it.
 const ABOVE: u32 = 4;
+/// The part of the delay of a decrease that may pass unseen.
+const GAP: u32 = 4;
 
 /// Requests a second beyond those that arrive, while so many that wait are worked off.
 pub fn drained(left: f64) -> f64 {
@@ -38,8 +40,11 @@ pub fn at_most(wish: Replicas, need: Replicas) -> Replicas {
 pub struct Followed {
     /// What was needed lately, and when: falling, since what was less than a later need is never the most again.
     needs: Vec<(Duration, Replicas)>,
-    /// Since when it is watched.
+    /// Since when it is watched without a gap.
     since: Option<Duration>,
+    /// When its need was noted last.
+    #[serde(default)]
+    noted: Option<Duration>,
     /// What stood in the last round.
     stood: Option<Replicas>,
     /// Replicas that were asked for and are not there yet, and when.
@@ -108,8 +113,14 @@ impl Followed {
         self.since.get_or_insert(now.monotonic);
     }
 
-    /// Notes what is needed now, and forgets what is older than `delay`.
+    /// Notes what is needed now, and forgets what is older than `delay`. After a gap of a quarter of that, in which nothing could be noted, it is
+    /// watched anew: what was needed in the dark is not known, and less than that must not be given back.
     pub fn note(&mut self, need: Replicas, delay: Duration, now: Moment) {
+        let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
+        if gap > delay / GAP {
+            self.since = Some(now.monotonic);
+        }
+        self.noted = Some(now.monotonic);
         self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > need);
         self.needs.push((now.monotonic, need));
     }

@@ -131,3 +131,20 @@ fn a_pool_is_watched_from_the_first_round_on_and_remembers_when_it_was_lowered()
     known.follow(Replicas(3), Replicas(4), at(140));
     assert_eq!([199, 200].map(|now| known.was_lowered(Duration::from_secs(60), at(now))), [true, false]);
 }
+
+#[test]
+fn after_a_gap_it_is_watched_anew() {
+    let delay = Duration::from_secs(120);
+    let mut known = Followed::default();
+    known.follow(Replicas(5), Replicas(5), at(0));
+    for now in (0..=300).step_by(5) {
+        known.note(Replicas(5), delay, at(now));
+    }
+    assert!(known.is_watched(delay, at(300)));
+    // Thirty seconds may be missing.
+    known.note(Replicas(4), delay, at(330));
+    assert!(known.is_watched(delay, at(330)));
+    known.note(Replicas(4), delay, at(450));
+    assert!(!known.is_watched(delay, at(569)));
+    assert!(known.is_watched(delay, at(570)));
+}

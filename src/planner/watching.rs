@@ -13,6 +13,7 @@
 //! and prompts, and have no season.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -140,7 +141,7 @@ enum Closing {
 
 impl Open {
     fn new(at: Duration, sample: &Sample, seen: &Seen) -> Self {
-        let first = Stamped { at, sample: sample.without_buckets() };
+        let first = Stamped { at, sample: Arc::new(sample.without_buckets()) };
         Self { first, prompts: seen.clone(), rounds: 0, running: 0.0, waiting: 0.0, least_waiting: f64::MAX, kv_usage: 0.0 }
     }
 
@@ -156,7 +157,7 @@ impl Open {
         if span < shortest {
             return Closing::Open;
         }
-        let last = Stamped { at, sample: sample.without_buckets() };
+        let last = Stamped { at, sample: Arc::new(sample.without_buckets()) };
         let delta = between(&self.first, &last).filter(|_| span <= shortest.saturating_mul(LONGEST));
         delta.map_or(Closing::Broken, |delta| Closing::Closed(Box::new(delta)))
     }

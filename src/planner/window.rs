@@ -9,9 +9,10 @@
 //! between the two samples, never the configured interval: a missed round lengthens the window and changes no rate.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::input::{ChangeRule, Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use crate::units::{Replicas, RequestsPerSecond, Role};
@@ -27,8 +28,17 @@ const REMEMBERED_STARTS: usize = 4;
 pub struct Stamped {
     /// On the monotonic clock.
     pub at: Duration,
-    /// What the target said.
-    pub sample: Sample,
+    /// What the target said. Shared: it is most of what is remembered, and memories are copied in every round.
+    #[serde(serialize_with = "whole", deserialize_with = "shared")]
+    pub sample: Arc<Sample>,
+}
+
+fn whole<S: Serializer>(sample: &Arc<Sample>, serializer: S) -> Result<S::Ok, S::Error> {
+    sample.serialize(serializer)
+}
+
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Sample>, D::Error> {
+    Sample::deserialize(deserializer).map(Arc::new)
 }
 
 /// One target within the window.
@@ -125,26 +135,27 @@ impl TargetWindow {
             return false;
         }
         self.counts_requests = counts;
+        let taken = Arc::new(sample.clone());
         match &mut self.last {
             Some(last) if !again => {
                 part(&mut self.gone, &last.sample, sample);
-                *last = Stamped { at, sample: sample.clone() };
+                *last = Stamped { at, sample: taken };
                 return false;
             }
             Some(last) if rule == ChangeRule::Tolerate => {
                 let before = last.at;
                 self.carried = self.delta().filter(Delta::is_finite).map(Box::new);
-                self.first = Some(Stamped { at: before, sample: Sample::default() });
+                self.first = Some(Stamped { at: before, sample: Arc::default() });
             }
             _ => {
                 self.first = Some(match born_inside.filter(|_| !again) {
-                    Some(age) => Stamped { at: at.saturating_sub(age), sample: Sample::default() },
-                    None => Stamped { at, sample: sample.clone() },
+                    Some(age) => Stamped { at: at.saturating_sub(age), sample: Arc::default() },
+                    None => Stamped { at, sample: Arc::clone(&taken) },
                 });
             }
         }
         self.gone = Sample::default();
-        self.last = Some(Stamped { at, sample: sample.clone() });
+        self.last = Some(Stamped { at, sample: taken });
         self.note_start(sample);
         again
     }

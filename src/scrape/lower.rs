@@ -1,5 +1,6 @@
 //! What does this page say in the planner's terms? From bytes to a reading or a typed failure. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::engines::{Dialect, ENGINES};
@@ -9,8 +10,10 @@ use crate::planner::input::FailureKind;
 use super::failure::failure;
 use super::report::{Failure, Scraped};
 
-/// The families of all engines. Put together once: that takes as long as reading a short page.
+/// The families of all engines. Put together once, as those of each: that takes as long as reading a short page.
 static ALL_FAMILIES: LazyLock<Wanted> = LazyLock::new(|| Wanted::new(families(None)));
+static FAMILIES: LazyLock<BTreeMap<&str, Wanted>> =
+    LazyLock::new(|| ENGINES.iter().map(|engine| (engine.name, Wanted::new(engine.family_names()))).collect());
 
 /// Reads a whole page.
 ///
@@ -20,8 +23,17 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, k
     if body.starts_with(&[0x1f, 0x8b]) {
         return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
     }
-    let named = engine.as_ref().map(|engine| Wanted::new(engine.family_names()));
-    let wanted = named.as_ref().unwrap_or(&ALL_FAMILIES);
+    let own;
+    let wanted = match &engine {
+        None => &*ALL_FAMILIES,
+        Some(engine) => match FAMILIES.get(engine.name()) {
+            Some(known) => known,
+            None => {
+                own = Wanted::new(engine.family_names());
+                &own
+            }
+        },
+    };
     let page = read(body, Format::from_content_type(content_type), wanted).map_err(|refusal| match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
         _ => failure(FailureKind::Parse, refusal.to_string()),

@@ -350,7 +350,8 @@ fn pairs_of_pages_give_what_their_workload_did() {
             let sample = |name: &str| reading(engine, name, &pages[name]).of_model(&ModelId::from(truth.model.as_str()));
             let first = truth.from.as_deref().map(sample).unwrap_or_default();
             let last = sample(&truth.to);
-            let stamped = |seconds, sample: &Sample| Some(Stamped { at: Duration::from_secs(seconds), sample: sample.clone() });
+            let stamped =
+                |seconds, sample: &Sample| Some(Stamped { at: Duration::from_secs(seconds), sample: std::sync::Arc::new(sample.clone()) });
             let window = TargetWindow { first: stamped(0, &first), last: stamped(15, &last), ..TargetWindow::default() };
             found.extend(truth.differences(&window.delta().unwrap(), &last));
             checked += 1;

@@ -1,6 +1,7 @@
 //! The one integration test binary.
 
 mod access;
+mod agreement;
 mod autoscaler;
 mod backtest_cli;
 #[cfg(feature = "real-programs")]
@@ -45,7 +46,9 @@ mod simulator;
 mod simulator_fit;
 mod simulator_naive;
 mod simulator_pages;
+mod soak;
 mod state;
 mod status_page;
 mod tidy;
+mod virtual_time;
 mod web;

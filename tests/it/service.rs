@@ -7,6 +7,7 @@ mod churn;
 mod decisions;
 mod faults;
 mod kill_switch;
+mod leaks;
 mod naming;
 mod process;
 mod queueing_config;
@@ -64,6 +65,18 @@ impl Process {
     pub fn spawn(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(BINARY);
         command.args(args).env_remove("RUST_LOG").envs(variables.iter().copied());
+        Self::of(command)
+    }
+
+    /// The program where no file can grow, as on a disk that is full.
+    pub fn spawn_on_a_full_disk(args: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        // Without the signal a write that goes beyond the limit fails, and the rest is up to the program.
+        command.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", BINARY]).args(args).env_remove("RUST_LOG");
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = collect(child.stdout.take().unwrap());
         let stderr = collect(child.stderr.take().unwrap());
@@ -76,6 +89,10 @@ impl Process {
 
     pub fn log(&self) -> String {
         self.stderr.lock().unwrap().clone()
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// `TERM`, `INT` or `HUP`.
@@ -139,7 +156,11 @@ impl Exporter {
     }
 
     pub fn start_with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut process = Process::spawn(args, variables);
+        Self::of(Process::spawn(args, variables))
+    }
+
+    /// Once it listens.
+    pub fn of(mut process: Process) -> Self {
         let addr = until("the exporter starts", || {
             assert!(process.child.try_wait().unwrap().is_none(), "{}", process.log());
             let log = process.log();

@@ -138,3 +138,22 @@ async fn a_state_that_cannot_be_kept_costs_nothing_else_and_the_log_says_why() {
     assert_eq!(refused(), before);
     assert_eq!(exporter.metrics().value("report_write_failures_total", &[]), None, "no reports are configured");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_the_new_state_alone_and_leaves_the_old_one_whole() {
+    let site = with_state().await;
+    let old = std::fs::read_to_string(site.path("state.json")).unwrap();
+    let routers = Router::pair("m").await;
+    let config = site.config(STATE, &[Model { limits: (4, 8), ..Model::of("m", &routers) }]);
+    let mut exporter = Exporter::of(Process::spawn_on_a_full_disk(&["run", "--config", text(&config)]));
+    exporter.settle(&["m"], 4.0);
+    until("the refusal is counted", || (exporter.metrics().value("state_write_failures_total", &[]).unwrap() > 0.0).then_some(()));
+    let log = exporter.process.log();
+    assert!(log.lines().any(|line| line.contains("state not written") && line.contains("state.json.tmp")), "{log}");
+    exporter.process.signal("TERM");
+    assert_eq!(exporter.process.ended(), Some(0), "{}", exporter.process.log());
+    assert_eq!(std::fs::read_to_string(site.path("state.json")).unwrap(), old);
+    assert!(!site.path("state.json.tmp").exists(), "half a file keeps a full disk full");
+    let hung = FakeServer::start(Behaviour::Hang).await;
+    assert_eq!(unanswered(&site, &hung).recommended("m-decode"), Some(3.0), "the old state is read again");
+}
