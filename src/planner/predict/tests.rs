@@ -220,6 +220,23 @@ fn other_settings_take_over_the_history() {
     assert_eq!(series, fed(settings(Method::Kalman), values));
 }
 
+#[test]
+fn arima_chooses_the_same_for_exporters_that_began_at_different_times_and_remember_the_same_windows() {
+    const MOST: u64 = 60;
+    let value = |window: u64| 50.0 + 30.0 * (window % 2) as f64 + ((window * 7919) % 13) as f64;
+    let since = |first: u64, last: u64| {
+        let mut arima = arima::Arima::default();
+        for window in first..=last {
+            let history: Vec<f64> = (first.max((window + 1).saturating_sub(MOST))..=window).map(value).collect();
+            arima.observe(&history, window, MOST as usize);
+        }
+        arima
+    };
+    // All windows, and those until the next choice of both.
+    let last = 1000 + MOST + MOST / 20;
+    assert_eq!(since(1000, last), since(998, last));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(0x5eed), ..ProptestConfig::default() })]
 
