@@ -9,7 +9,7 @@
 //! | no page of a replica, or half of them silent | held, as with thresholds |
 //! | what waits, or the use of the KV memory | held, `missing_capability`: it says what and where |
 //! | tokens of a step (`max_num_batched_tokens`) | TTFT cannot be told: a prefill pool is held, an aggregated one grows by ITL and gives nothing back |
-//! | the cost of an iteration | held, `not_converged`, at the floor of the slow loop at least |
+//! | the cost of an iteration | held, `not_converged`, at the floor of the slow loop at least; of a pool without a count the first is the larger of the floor and what is ready |
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -114,7 +114,9 @@ pub(super) fn decide_pool(
         limits: pool.limits,
     };
     let bounded = bound::bound(wish, &context);
-    let unknown = verdict.cause == LatencyCause::InsufficientData && bounded.planned == stands;
+    // The slow loop's floor is a number without anything learned, also where what is ready meets it already.
+    let first = scene.floor.is_some() && memory.pools.get(&pool.pool).is_none_or(|known| known.planned.is_none());
+    let unknown = verdict.cause == LatencyCause::InsufficientData && bounded.planned == stands && !first;
     let proposed = scene.floor.map(|floor| (sizing::proposer(policy, pool.role), floor)).into_iter();
     let part = PoolDecision {
         reason: unknown.then_some(if missing.is_empty() { Reason::NotConverged } else { Reason::MissingCapability }),

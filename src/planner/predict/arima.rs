@@ -9,7 +9,9 @@
 //!
 //! When. The order and the coefficients are chosen anew when the history has grown by a twentieth since, and at every window up to twenty:
 //! from five windows an order cannot be told, and one that is never revised (Dynamo's is not) follows a jump from 50 to 200 only as a
-//! running mean does. In between only the filter runs. The last 200 windows count.
+//! running mean does. In between only the filter runs. The last 200 windows count; once there are so many, the choice is made anew where the
+//! number of the window since the Unix epoch passes a multiple of ten. So exporters that started at different times, and have all seen the last 200
+//! windows, come to the same model within ten more.
 //!
 //! | refitted at a growth of | every window | 5 % | 10 % | 20 % | a third |
 //! |---|---|---|---|---|---|
@@ -50,8 +52,9 @@ const EXPLAINED: f64 = 1e-4;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arima {
     model: Option<Model>,
-    /// Windows since the choice.
-    age: usize,
+    /// Number of the window at which it was chosen.
+    #[serde(default)]
+    chosen: u64,
 }
 
 /// An order with its coefficients.
@@ -75,14 +78,19 @@ struct Candidate {
 }
 
 impl Arima {
-    /// Takes in that the history has got one window longer.
-    pub(super) fn observe(&mut self, history: &[f64]) {
-        self.age += 1;
-        let due = history.len() <= EAGER_POINTS || self.age * GROWTH >= history.len();
-        if history.len() >= MIN_POINTS && (self.model.is_none() || due) {
+    /// Takes in that window number `window` was added to a history of at most `most`.
+    pub(super) fn observe(&mut self, history: &[f64], window: u64, most: usize) {
+        if history.len() >= MIN_POINTS && (self.model.is_none() || self.is_due(history.len(), window, most)) {
             self.model = choose(history);
-            self.age = 0;
+            self.chosen = window;
         }
+    }
+
+    /// Whether it is time to choose anew. A full history grows no more: then the number of the window decides, and not when this process began.
+    fn is_due(&self, length: usize, window: u64, most: usize) -> bool {
+        let period = (length / GROWTH).max(1) as u64;
+        let grown = || window.abs_diff(self.chosen) * GROWTH as u64 >= length as u64;
+        if length < most { length <= EAGER_POINTS || grown() } else { window / period != self.chosen / period }
     }
 
     /// The next window; `None` where no model could be fitted.

@@ -14,7 +14,7 @@
 
 use crate::planner::input::ModelPolicy;
 use crate::planner::memory::Memory;
-use crate::planner::observe::{COVERAGE_TO_RAISE, Window};
+use crate::planner::observe::{COVERAGE_TO_RAISE, Window, slot_of};
 use crate::planner::plan::Prediction;
 use crate::units::{Moment, Requests, RequestsPerSecond, Tokens};
 
@@ -42,7 +42,7 @@ pub fn next(memory: &mut Memory, policy: &ModelPolicy, window: &Window, whole: b
         fresh
     });
     predictor.adopt(wanted.settings);
-    predictor.observe(&fed);
+    predictor.observe_window(&fed, slot_of(now, policy.interval));
     let outlook = predictor.forecast();
     memory.traffic_at = Some(now.wall);
     let (expected, brought) = (outlook.requests.value, fed.requests.get());

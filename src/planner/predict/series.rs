@@ -209,8 +209,8 @@ impl Runner {
         Self { state, next: Forecast { value: 0.0, method, fallback: Some(Fallback::NoTraffic) }, score: Score::default() }
     }
 
-    /// Takes in the last value of the history. `seen` is what models see of it.
-    fn observe(&mut self, history: &History, seen: &[f64], settings: &Settings) {
+    /// Takes in the last value of the history, that of window number `window`. `seen` is what models see of it.
+    fn observe(&mut self, history: &History, seen: &[f64], window: u64, settings: &Settings) {
         let Some(&value) = history.values().last() else { return };
         if self.next.fallback != Some(Fallback::NoTraffic) {
             self.score.observe(self.next.value, value);
@@ -230,7 +230,7 @@ impl Runner {
                 filter.forecast().map(transform)
             }
             State::Arima(arima) => {
-                arima.observe(seen);
+                arima.observe(seen, window, settings.remembered());
                 arima.forecast(seen).map(transform)
             }
             State::Prophet if idle => None,
@@ -259,6 +259,9 @@ pub struct Series {
     /// Whether zeros are dropped until another value comes.
     awaiting_traffic: bool,
     history: History,
+    /// Number of the last window of the history.
+    #[serde(default)]
+    window: u64,
     runners: Vec<Runner>,
 }
 
@@ -266,16 +269,23 @@ impl Series {
     /// A series that nothing is known of.
     pub fn new(settings: Settings) -> Self {
         let runners = settings.choice.methods().into_iter().map(Runner::new).collect();
-        Self { settings, awaiting_traffic: true, history: History::default(), runners }
+        Self { settings, awaiting_traffic: true, history: History::default(), window: 0, runners }
     }
 
-    /// Takes in the next window's value. Its forecast, made before, is scored.
+    /// Takes in the value of the window after the last one. Its forecast, made before, is scored.
     pub fn observe(&mut self, value: f64) {
+        self.observe_window(value, self.next_window());
+    }
+
+    /// Takes in the value of the window with this number. Where windows are numbered since the Unix epoch, series that began at different times
+    /// become the same.
+    pub(super) fn observe_window(&mut self, value: f64, window: u64) {
         let value = if value.is_finite() { value.clamp(0.0, LARGEST) } else { 0.0 };
         self.awaiting_traffic &= value == 0.0;
         if self.awaiting_traffic {
             return;
         }
+        self.window = window;
         self.history.push(value, self.settings.remembered());
         let seen: Vec<f64> = if self.settings.log1p {
             self.history.values().iter().map(|value| value.ln_1p()).collect()
@@ -283,7 +293,7 @@ impl Series {
             self.history.values().to_vec()
         };
         for runner in &mut self.runners {
-            runner.observe(&self.history, &seen, &self.settings);
+            runner.observe(&self.history, &seen, window, &self.settings);
         }
     }
 
@@ -313,6 +323,7 @@ impl Series {
     pub fn adopt(&mut self, settings: Settings) {
         if settings != self.settings {
             let mut other = Self::new(settings);
+            other.window = self.window.saturating_sub(self.history.values().len() as u64);
             self.history.values().iter().for_each(|value| other.observe(*value));
             other.awaiting_traffic = self.awaiting_traffic;
             *self = other;
@@ -322,6 +333,11 @@ impl Series {
     /// Drops zeros again until another value comes: what follows is not the continuation of what was fed so far.
     pub(super) fn await_traffic(&mut self) {
         self.awaiting_traffic = true;
+    }
+
+    /// Number of the window after the last one.
+    pub(super) fn next_window(&self) -> u64 {
+        self.window.saturating_add(1)
     }
 
     /// The last value that was taken in.

@@ -220,6 +220,24 @@ fn other_settings_take_over_the_history() {
     assert_eq!(series, fed(settings(Method::Kalman), values));
 }
 
+#[test]
+fn arima_chooses_at_the_same_windows_whenever_it_began_once_all_that_it_remembers_is_the_same() {
+    const MOST: u64 = 200;
+    let since = |first: u64, last: u64| {
+        let mut arima = arima::Arima::default();
+        for window in first..=last {
+            // What is chosen follows from the history alone, so equal values do, which cost no fit.
+            let history = vec![50.0; (window + 1 - first).min(MOST) as usize];
+            arima.observe(&history, window, MOST as usize);
+        }
+        arima
+    };
+    let all_and_one_choice = 1000 + MOST + MOST / 20;
+    for first in 980..1000 {
+        assert_eq!(since(1000, all_and_one_choice), since(first, all_and_one_choice), "{first}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(0x5eed), ..ProptestConfig::default() })]
 

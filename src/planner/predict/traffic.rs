@@ -57,11 +57,16 @@ impl Predictor {
         Self { requests: series.clone(), input_tokens: series.clone(), output_tokens: series }
     }
 
-    /// Takes in a window that was really read. Forecasts made before are scored against it.
+    /// Takes in the window after the last one. Forecasts made before are scored against it.
     pub fn observe(&mut self, window: &Traffic) {
-        self.requests.observe(window.requests.get());
-        self.input_tokens.observe_length(window.input_tokens);
-        self.output_tokens.observe_length(window.output_tokens);
+        self.observe_window(window, self.requests.next_window());
+    }
+
+    /// Takes in a window that was really read, the `number`th of its length since the Unix epoch.
+    pub fn observe_window(&mut self, window: &Traffic, number: u64) {
+        self.requests.observe_window(window.requests.get(), number);
+        self.input_tokens.observe_length(window.input_tokens, number);
+        self.output_tokens.observe_length(window.output_tokens, number);
     }
 
     /// Whether such windows can have been observed.
@@ -101,10 +106,10 @@ impl Predictor {
 
 impl Series {
     /// An idle window repeats the last length; before the first length there is nothing to repeat.
-    fn observe_length(&mut self, tokens: Option<Tokens>) {
+    fn observe_length(&mut self, tokens: Option<Tokens>, window: u64) {
         let known = tokens.map(Tokens::get).filter(|tokens| tokens.is_finite() && *tokens > 0.0);
         if let Some(length) = known.or_else(|| self.last()) {
-            self.observe(length);
+            self.observe_window(length, window);
         }
     }
 
