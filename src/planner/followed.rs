@@ -16,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::model::needed::{Demand, MOST};
+use super::rhythm::Rhythm;
 use crate::units::{Moment, Replicas};
 
 /// Time within which new replicas are to have worked off what waits, seconds.
@@ -42,6 +43,9 @@ pub struct Followed {
     needs: Vec<(Duration, Replicas)>,
     /// Since when it is watched without a gap.
     since: Option<Duration>,
+    /// How its need goes up and down.
+    #[serde(default)]
+    rhythm: Rhythm,
     /// When its need was noted last.
     #[serde(default)]
     noted: Option<Duration>,
@@ -113,7 +117,7 @@ impl Followed {
         self.since.get_or_insert(now.monotonic);
     }
 
-    /// Notes what is needed now, and forgets what is older than `delay`. After a gap of a quarter of that, in which nothing could be noted, it is
+    /// Notes what is needed now, and forgets what is older than `delay`, or than the pauses after which it comes back. After a gap of a quarter of that, in which nothing could be noted, it is
     /// watched anew: what was needed in the dark is not known, and less than that must not be given back.
     pub fn note(&mut self, need: Replicas, delay: Duration, now: Moment) {
         let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
@@ -121,6 +125,7 @@ impl Followed {
             self.since = Some(now.monotonic);
         }
         self.noted = Some(now.monotonic);
+        let delay = self.rhythm.note(need, now).max(delay);
         self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > need);
         self.needs.push((now.monotonic, need));
     }

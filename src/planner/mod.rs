@@ -39,6 +39,7 @@ mod recent;
 pub mod reconcile;
 mod render;
 pub mod reversals;
+pub mod rhythm;
 mod sample;
 mod sizing;
 mod slow;
