@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Config, ModelConfig, ModelSelector};
-use crate::planner::input::PoolPolicy;
+use crate::planner::policy::PoolPolicy;
 use crate::units::PoolId;
 
 /// The parts that differ, joined for people; what a part now says stands in the file.

@@ -151,6 +151,7 @@ mod tests {
     use crate::planner::input::*;
     use crate::planner::memory::Memory;
     use crate::planner::plan::Capability;
+    use crate::planner::policy::*;
     use crate::units::{Moment, Positive, Role};
 
     /// A plan of two pools that are computed.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::config::{AccessConfig, Config, DiscoveryConfig, ModelConfig, SourceConfig, TargetConfig};
-use crate::planner::input::{Lifecycle, ModelPolicy, PoolPolicy, SourceId};
+use crate::planner::input::{Lifecycle, SourceId};
+use crate::planner::policy::{ModelPolicy, PoolPolicy};
 use crate::scrape::Job;
 use crate::scrape::discover::Listing;
 use crate::scrape::query::{Answer, Question};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::exporter::{Exporter, StateKey};
 use crate::config::Config;
 use crate::decisions::{self, Ledger};
-use crate::planner::input::CapacityModel;
 use crate::planner::memory::{Lasting, PoolMemory};
+use crate::planner::policy::CapacityModel;
 use crate::state::{Loaded, SaveError, StateFile};
 use crate::units::{ModelId, Moment, PoolId};
 

@@ -6,7 +6,8 @@ use crate::app::fleet::{Fleet, KnownSource};
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
 use crate::export::snapshot::TargetStatus;
-use crate::planner::input::{ModelPolicy, PoolPolicy, Sample, SourceId};
+use crate::planner::input::{Sample, SourceId};
+use crate::planner::policy::{ModelPolicy, PoolPolicy};
 use crate::scrape::report::TargetReport;
 use crate::units::{PoolId, TargetId};
 

@@ -3,8 +3,9 @@
 use super::exporter::source_labels;
 use super::fleet::KnownSource;
 use crate::export::snapshot::Counters;
-use crate::planner::input::{ModelInput, ModelPolicy, Reading, SourceId};
+use crate::planner::input::{ModelInput, Reading, SourceId};
 use crate::planner::plan::{Limit, Outcome, OverrideKind, Plan};
+use crate::planner::policy::ModelPolicy;
 
 /// Counts a round's scrapes by source and result.
 pub fn scrapes(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &str, input: &ModelInput) {

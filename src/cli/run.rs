@@ -13,7 +13,7 @@ use super::demo::{self, DemoOptions};
 use super::load::{ModelFlags, load, load_serving};
 use crate::app::{self, Loader, Options, Running};
 use crate::config::{Flags, Loaded};
-use crate::planner::input::PoolPolicy;
+use crate::planner::policy::PoolPolicy;
 
 /// Flags of `run`.
 #[derive(Clone, Debug, clap::Args)]

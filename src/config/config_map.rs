@@ -12,8 +12,8 @@ use super::layers;
 use super::problem::Problem;
 use super::schema::ENTRY_KEYS;
 use super::tree::{self, Node, SourceText, Value};
-use crate::planner::input::{CapacityModel, ModelPolicy, Slo, Statistic};
 use crate::planner::model::queueing::SloMultiplier;
+use crate::planner::policy::{CapacityModel, ModelPolicy, Slo, Statistic};
 use crate::units::{ModelId, Positive};
 
 /// The entry for all models.

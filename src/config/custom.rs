@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::check::Values;
 use crate::engines::custom::{Custom, Meaning, Metric};
 use crate::engines::{self, Dialect};
-use crate::planner::input::{Gauge, ItlBasis, Preset, Signal};
+use crate::planner::input::{Gauge, ItlBasis, Signal};
+use crate::planner::policy::Preset;
 use crate::units::Role;
 
 /// The dialect of a model's servers; `None` recognises it.

@@ -10,7 +10,8 @@ use super::{
     queueing, scalar,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{Capabilities, GpuBand, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom, SourceId};
+use crate::planner::input::SourceId;
+use crate::planner::policy::{Capabilities, GpuBand, GrowthRule, ModelPolicy, PoolPolicy, Preset, ReplicasFrom};
 use crate::units::{Positive, Seconds};
 
 /// Lines at growing depth.

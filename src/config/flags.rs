@@ -8,7 +8,7 @@ use figment::value::{Dict, Value as Layered};
 use super::layers::insert;
 use super::names;
 use super::problem::Problem;
-use crate::planner::input::Preset;
+use crate::planner::policy::Preset;
 use crate::units::{ModelId, Role};
 
 /// Largest recommendation of a pool where the flags give none.

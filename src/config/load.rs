@@ -21,8 +21,8 @@ use super::resolve::{self, ModelDraft, Settings};
 use super::schema::KEYS;
 use super::tree::{self, SourceText, Value};
 use super::{Config, ModelConfig, ModelSelector, ServerConfig, WebConfig, budgets, names, profile, queueing, shard, warnings};
-use crate::planner::input::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::planner::model::envelope::Envelope;
+use crate::planner::policy::{CapacityModel, ChangeRule, Limits, ModelPolicy, Pin, PoolPolicy, Preset};
 use crate::units::{ModelId, PoolId, Role};
 
 /// Hexadecimal digits of the hash that logs and pages show: enough to tell configurations apart, short enough to read aloud.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::check::Values;
 use super::loops::SlaDraft;
 use super::resolve::text;
-use crate::planner::input::{FastRule, LoadPolicy, ModelPolicy, Preset, QueueUnit};
+use crate::planner::policy::{FastRule, LoadPolicy, ModelPolicy, Preset, QueueUnit};
 use crate::planner::propose::threshold::{Bounds, Target};
 use crate::units::Role;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::check::Values;
 use super::load_targets::refuse;
 use super::resolve::{non_zero, text};
-use crate::planner::input::{AutoPolicy, FastRule, LoadPolicy, ModelPolicy, Preset, RegressionPolicy};
+use crate::planner::policy::{AutoPolicy, FastRule, LoadPolicy, ModelPolicy, Preset, RegressionPolicy};
 use crate::units::Ratio;
 
 const THROUGHPUT: &str = "throughput_scaling";

@@ -81,7 +81,8 @@ pub use tree::SourceText;
 pub use web::{WebConfig, WebDraft, read_web};
 
 use crate::engines::Dialect;
-use crate::planner::input::{GpuBand, ModelPolicy, Pin, SourceId};
+use crate::planner::input::SourceId;
+use crate::planner::policy::{GpuBand, ModelPolicy, Pin};
 use crate::units::{ModelId, PoolId, TargetId};
 
 /// A checked configuration. One immutable snapshot serves a whole tick.

@@ -7,7 +7,7 @@ use super::layers;
 use super::problem::Problem;
 use super::schema::{self, OVERRIDE_KEYS};
 use super::tree::{self, SourceText, Value};
-use crate::planner::input::{Limits, Pin};
+use crate::planner::policy::{Limits, Pin};
 use crate::units::{PoolId, Replicas};
 
 /// The pools that a pin may name.

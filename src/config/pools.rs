@@ -7,7 +7,8 @@ use super::check::Values;
 use super::names;
 use super::resolve::{non_zero, source};
 use super::targets::{self, TargetsDraft};
-use crate::planner::input::{Capabilities, Limits, Preset, ReplicasFrom, SourceId};
+use crate::planner::input::SourceId;
+use crate::planner::policy::{Capabilities, Limits, Preset, ReplicasFrom};
 use crate::units::{PoolId, Positive, Replicas, Role};
 
 /// One pool before its model's profile is read.

@@ -8,7 +8,7 @@ use super::check::Values;
 use super::load_targets::refuse;
 use super::problem::Problem;
 use super::resolve::path;
-use crate::planner::input::{ModelPolicy, PredictorPolicy, Preset};
+use crate::planner::policy::{ModelPolicy, PredictorPolicy, Preset};
 use crate::planner::predict::traffic::{Traffic, windows};
 use crate::planner::predict::{Choice, Method, Settings, kalman};
 use crate::simulator::trace::{self, Generation, problem::Place};

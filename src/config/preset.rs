@@ -3,7 +3,7 @@
 use super::check::Values;
 use super::layers::Layer;
 use super::pools::PoolDraft;
-use crate::planner::input::Preset;
+use crate::planner::policy::Preset;
 use crate::units::Role;
 
 /// The preset of a model: the written one, else the one that fits what else is written.

@@ -9,8 +9,8 @@ use super::load_targets::refuse;
 use super::problem::Problem;
 use super::resolve::{ModelDraft, seconds, text};
 use super::{ModelSelector, names};
-use crate::planner::input::{CapacityModel, ModelPolicy, Preset, QueueingPolicy, Slo, Statistic};
 use crate::planner::model::queueing::SloMultiplier;
+use crate::planner::policy::{CapacityModel, ModelPolicy, Preset, QueueingPolicy, Slo, Statistic};
 use crate::units::{ModelId, Positive};
 
 /// k where nobody wrote one (`DefaultSLOMultiplier`).

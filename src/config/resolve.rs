@@ -19,9 +19,8 @@ use super::{
     preset, queueing, scalar,
 };
 use crate::engines::Dialect;
-use crate::planner::input::{
-    AutoPolicy, GpuBand, GrowthRule, LoadPolicy, Mode, Preset, RegressionPolicy, ReplicasFrom, Slo, SourceId, Statistic,
-};
+use crate::planner::input::SourceId;
+use crate::planner::policy::{AutoPolicy, GpuBand, GrowthRule, LoadPolicy, Mode, Preset, RegressionPolicy, ReplicasFrom, Slo, Statistic};
 use crate::units::{ModelId, Positive, Role, Seconds, TargetId};
 
 /// Default of `adjustment_interval`, and with preset wva.

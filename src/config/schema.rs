@@ -8,7 +8,8 @@ mod web;
 
 use crate::engines::ENGINES;
 use crate::engines::custom::{Custom, Meaning};
-use crate::planner::input::{ItlBasis, Mode, Preset, Statistic};
+use crate::planner::input::ItlBasis;
+use crate::planner::policy::{Mode, Preset, Statistic};
 use crate::planner::predict::Method;
 use crate::units::Role;
 

@@ -6,7 +6,8 @@
 use super::ModelConfig;
 use super::resolve::ModelDraft;
 use crate::engines::Dialect;
-use crate::planner::input::{CapacityModel, FastRule, Gauge, LoadPolicy, PoolPolicy, Preset, QueueUnit, SourceId};
+use crate::planner::input::{Gauge, SourceId};
+use crate::planner::policy::{CapacityModel, FastRule, LoadPolicy, PoolPolicy, Preset, QueueUnit};
 use crate::units::Role;
 
 /// The keys of a model and what is to be said of each.

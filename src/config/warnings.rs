@@ -4,9 +4,10 @@ use super::check::Values;
 use super::problem::Problem;
 use super::resolve::{self, ModelDraft};
 use super::{Config, ModelConfig, scalar, untold};
-use crate::planner::input::{CapacityModel, Preset, SourceId};
+use crate::planner::input::SourceId;
 use crate::planner::model::doubts;
 use crate::planner::model::envelope::Envelope;
+use crate::planner::policy::{CapacityModel, Preset};
 use crate::units::{Ratio, Seconds, Tokens};
 
 /// All of them, model by model.

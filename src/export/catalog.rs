@@ -3,9 +3,10 @@
 //! The encoder, the generated reference and the tests walk [`ALL`]; no other file spells a family's name. A name here is a promise
 //! to dashboards, alerts and autoscalers: it may gain labels, it is not renamed.
 
-use crate::planner::input::{FailureKind, Mode, Preset, Statistic};
+use crate::planner::input::FailureKind;
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Proposer, Reason, SloSource};
+use crate::planner::policy::{Mode, Preset, Statistic};
 use crate::planner::predict::Method;
 use crate::units::Role;
 

@@ -13,10 +13,11 @@ use super::process::ProcessUse;
 use super::served::{decision_as_served, served};
 use super::snapshot::{ModelSnapshot, Snapshot, SourceLabels, TargetStatus};
 use crate::decisions::Decision;
-use crate::planner::input::{CapacityModel, FailureKind, NEEDED, PoolPolicy, SourceId};
+use crate::planner::input::{FailureKind, NEEDED, SourceId};
 use crate::planner::plan::{
     Latencies, Limit, LoopDecision, Outcome, OverrideKind, PhaseState, Plan, PoolPlan, Proposer, Reason, SourceState,
 };
+use crate::planner::policy::{CapacityModel, PoolPolicy};
 use crate::units::{Moment, Ratio, Replicas, Seconds};
 
 /// All families that the snapshot gives at `now`, in the order of the catalogue, without empty ones.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::decisions::Standing;
 use crate::history::ModelHistory;
-use crate::planner::input::{FailureKind, GpuBand, Lifecycle, ModelPolicy};
+use crate::planner::input::{FailureKind, Lifecycle};
 use crate::planner::learn::Update;
 use crate::planner::plan::{Limit, Outcome, Plan, Reason};
+use crate::planner::policy::{GpuBand, ModelPolicy};
 use crate::units::{Moment, PoolId, Role, TargetId};
 
 /// Everything that our pages show.

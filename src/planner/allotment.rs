@@ -30,7 +30,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::GpuBand;
+use super::policy::GpuBand;
 use crate::units::{PoolId, Replicas};
 
 /// What one pool asks for.

@@ -6,9 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{ModelPolicy, Signal, SourceId};
+use super::input::{Signal, SourceId};
 use super::memory::Memory;
 use super::observe::{Window, longest_window};
+use super::policy::ModelPolicy;
 use super::predict::level::{LONGEST, Level, Noise, Slice, level};
 use super::sum::{Span, Sum};
 use super::window::{Buckets, Growth};

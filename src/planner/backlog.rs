@@ -28,7 +28,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{ModelInput, PoolPolicy, Sample, Signal};
+use super::input::{ModelInput, Sample, Signal};
+use super::policy::PoolPolicy;
 use super::prompts;
 use super::watching::pages;
 use crate::units::{Moment, Replicas, Requests, Role, TargetId};

@@ -9,10 +9,11 @@
 //!
 //! Without the second a pool that is short of memory looks idle: its tokens come in time, and its requests wait for a place.
 
-use super::input::{Gauge, PoolPolicy, QueueingPolicy};
+use super::input::Gauge;
 use super::learn::Learned;
 use super::memory::SourceMemory;
 use super::model::queueing::Lengths;
+use super::policy::{PoolPolicy, QueueingPolicy};
 use crate::units::{Requests, Role};
 
 /// The bound. `lengths` are those of the requests to come.

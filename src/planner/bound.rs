@@ -17,9 +17,9 @@
 
 use std::num::NonZeroU32;
 
-use super::input::{GrowthRule, Limits};
 use super::observe::COVERAGE_TO_LOWER;
 use super::plan::{Limit, Stage, Step, StepReason};
+use super::policy::{GrowthRule, Limits};
 use super::propose::Wish;
 use super::reconcile::growth_base;
 use crate::units::{Ratio, Replicas};

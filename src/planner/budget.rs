@@ -25,7 +25,7 @@
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 
-use super::input::GpuBand;
+use super::policy::GpuBand;
 use crate::units::Replicas;
 
 /// What a budget did to a proposal, where it did anything.

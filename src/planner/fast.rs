@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use super::bound::{self, Context};
 use super::current_replicas;
-use super::input::{Band, FastRule, LoadPolicy, ModelInput, ModelPolicy, PoolPolicy, Thresholds};
+use super::input::ModelInput;
 use super::latency;
 use super::load::{Lengths, Seen};
 use super::memory::{Decision, LoadMemory, Memory, PoolDecision};
 use super::observe::{COVERAGE_TO_RAISE, Round, slot_of};
 use super::plan::{Capability, CapacityTrace, HoldKind, Latencies, Missing, Proposer, Reason, StepReason};
+use super::policy::{Band, FastRule, LoadPolicy, ModelPolicy, PoolPolicy, Thresholds};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
 use crate::units::{Moment, PoolId, Replicas, Role};

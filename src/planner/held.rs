@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{Gauge, ModelInput, ModelPolicy, PoolPolicy, Sample};
+use super::input::{Gauge, ModelInput, Sample};
 use super::listed_targets;
 use super::load::Lengths;
 use super::plan::{Capability, Missing};
+use super::policy::{ModelPolicy, PoolPolicy};
 use super::prompts;
 use super::propose::load::Load;
 use super::sizing;

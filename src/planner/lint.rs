@@ -2,10 +2,10 @@
 //!
 //! It shares no arithmetic with the stages: a fault there must not hide itself here. A violation makes `app` keep the last good plan.
 
-use super::input::ModelPolicy;
 use super::memory::{Memory, PoolMemory};
 use super::observe::COVERAGE_TO_LOWER;
 use super::plan::{Limit, Plan, PoolPlan};
+use super::policy::ModelPolicy;
 use crate::units::{PoolId, Replicas};
 
 /// A rule that a plan broke.

@@ -1,8 +1,8 @@
 //! Does each rule fire on a plan that breaks it, and on no other?
 
 use super::*;
-use crate::planner::input::{Limits, Statistic};
 use crate::planner::plan::{LoopDecision, Published, Reason, Stage, Step, StepReason};
+use crate::planner::policy::{Limits, Statistic};
 use crate::planner::tests::world::{BUSY, Router, World, infera_policy};
 use crate::units::{Ratio, Role, Seconds};
 

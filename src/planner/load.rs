@@ -16,10 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::input::{Band, Gauge, ModelInput, ModelPolicy, PoolPolicy, QueueUnit, Reading, Sample, SourceId, SourceInput};
+use super::input::{Gauge, ModelInput, Reading, Sample, SourceId, SourceInput};
 use super::memory::Memory;
 use super::observe::observe;
 use super::plan::{Capability, LoadInputs, LoadRule, LoadTrace, Missing};
+use super::policy::{Band, ModelPolicy, PoolPolicy, QueueUnit};
 use crate::units::{Moment, Ratio, Replicas, Role, TargetId, Tokens};
 
 /// The load of a replica whose memory is used up.

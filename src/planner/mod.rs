@@ -29,12 +29,14 @@ mod next_request;
 pub(crate) mod objectives;
 pub mod observe;
 pub mod plan;
+pub mod policy;
 pub mod predict;
 mod prompts;
 pub mod propose;
 pub mod publish;
 pub mod quantile;
 pub mod ration;
+pub mod reason;
 mod recent;
 pub mod reconcile;
 mod render;
@@ -54,10 +56,11 @@ pub mod workload;
 
 use std::collections::BTreeMap;
 
-use input::{Lifecycle, ModelInput, ModelPolicy, PoolPolicy, ReplicasFrom, SourceId};
+use input::{Lifecycle, ModelInput, SourceId};
 use memory::{Decision, Memory};
 use observe::Round;
 use plan::{LoopDecision, Plan, PoolPlan, Reason, StepReason};
+use policy::{ModelPolicy, PoolPolicy, ReplicasFrom};
 use ration::Rationed;
 use render::Served;
 

@@ -4,11 +4,12 @@
 //! batch, what would be left of it.
 
 use super::backlog::Backlog;
-use super::input::{Gauge, ModelInput, PoolPolicy, RegressionPolicy};
+use super::input::{Gauge, ModelInput};
 use super::load::Lengths;
 use super::memory::Memory;
 use super::model::iteration::{Iteration, Work};
 use super::plan::Latencies;
+use super::policy::{PoolPolicy, RegressionPolicy};
 use super::propose::load::{Cause, Counts, Decision, Engine, Load, Outlook, Rules, decide};
 use super::sizing;
 use super::watching::Watched;

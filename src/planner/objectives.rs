@@ -6,12 +6,12 @@
 //! | learned | a variant has converged | that of an iteration of k alpha, the largest of the variants |
 //! | observed | before | 1.5 times the lowest window mean seen, at most 10 s and 500 ms |
 
-use super::input::{ModelPolicy, QueueingPolicy};
 use super::learn::{LEAST_UPDATES, interval};
 use super::memory::Learning;
 use super::model::queueing::Objective;
 use super::observe::Window;
 use super::plan::SloSource;
+use super::policy::{ModelPolicy, QueueingPolicy};
 use super::variants::{CONVERGED, Known};
 use crate::units::{Role, Seconds};
 

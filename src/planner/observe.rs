@@ -22,11 +22,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::input::{
-    ChangeRule, Gauge, ItlBasis, ModelInput, ModelPolicy, PoolPolicy, Preset, Reading, Signal, SourceId, SourceInput, Statistic, Tally,
-};
+use super::input::{Gauge, ItlBasis, ModelInput, Reading, Signal, SourceId, SourceInput, Tally};
 use super::memory::{Memory, SourceMemory, WindowMemory};
 use super::plan::{Observation, Reason, SourceState, Warning};
+use super::policy::{ChangeRule, ModelPolicy, PoolPolicy, Preset, Statistic};
 use super::quantile;
 use super::sum::{Span, Sum};
 use super::window::{Buckets, Delta, Growth};

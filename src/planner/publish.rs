@@ -6,10 +6,10 @@
 //! nothing was ever published of, once. Below a pin, freeze and shadow the plan's own value goes on, so that their end
 //! uncovers the plan of that moment and not one from before.
 
-use super::input::{Mode, ModelPolicy, PoolPolicy};
 use super::memory::PoolMemory;
 use super::observe::ClockStep;
 use super::plan::{HoldKind, OverrideKind, Published, Reason};
+use super::policy::{Mode, ModelPolicy, PoolPolicy};
 use crate::units::{Moment, Replicas};
 
 /// What a pool serves.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::planner::input::{Limits, Pin};
+use crate::planner::policy::{Limits, Pin};
 use crate::planner::tests::world::infera_policy;
 use crate::units::Moment;
 

@@ -17,9 +17,10 @@ use std::num::NonZeroU32;
 
 use super::allotment::{Cause, Claim, Grant, allot};
 use super::budget::{Pair, Single};
-use super::input::{GpuBand, Mode, ModelInput, ModelPolicy, PoolPolicy, Preset};
+use super::input::ModelInput;
 use super::memory::Memory;
 use super::plan::{Limit, Stage, Step, StepReason};
+use super::policy::{GpuBand, Mode, ModelPolicy, PoolPolicy, Preset};
 use super::propose::gpus_of;
 use super::{current_replicas, lifecycle, replicas};
 use crate::units::{Moment, PoolId, Replicas, Role};

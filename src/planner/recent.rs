@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::input::ModelPolicy;
 use super::memory::{Decision, Memory};
 use super::observe::{Demand, Window};
+use super::policy::ModelPolicy;
 use crate::units::{Moment, RequestsPerSecond, Role};
 
 /// How long a demand is remembered for decreases: a single window of half a minute is low by chance every few minutes, and what went up on one

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{Mode, ModelInput, ModelPolicy, PoolPolicy, Slo};
+use super::input::ModelInput;
 use super::memory::{Decision, Memory, PoolMemory};
 use super::observe::Round;
 use super::plan::{HoldKind, Limit, LoopDecision, Outcome, OverrideKind, Plan, PoolPlan, Reason, SloSource};
+use super::policy::{Mode, ModelPolicy, PoolPolicy, Slo};
 use super::publish::{self, Serving, Standing};
 use super::ration::{Rationed, ration};
 use super::{acting, current_replicas, propose};

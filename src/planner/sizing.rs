@@ -19,12 +19,13 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use super::bound::{self, Context};
-use super::input::{CapacityModel, Gauge, GpuBand, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId};
+use super::input::{Gauge, ModelInput, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::capacity::{Capacity, EngineLimits, Objectives, Prefer, Shape, capacity, trusted_hit_rate};
 use super::model::envelope::Envelope;
 use super::observe::Window;
 use super::plan::{CapacityTrace, PhaseState, Prediction, Proposer, Reason, StepReason};
+use super::policy::{CapacityModel, GpuBand, ModelPolicy, PoolPolicy};
 use super::propose::throughput::{Cause, Decided, Pool, Rules, decide as decide_one, decide_pair};
 use super::propose::{Wish, gpus_of};
 use super::watching::pages;

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, Preset, Reading, SourceId};
+use super::input::{ModelInput, Reading, SourceId};
 use super::memory::{Decision, Memory, PoolDecision};
 use super::model::envelope::Envelope;
 use super::observe::{self, COVERAGE_TO_RAISE, Round, Window};
 use super::plan::{Capability, Limit, Missing, Prediction, Proposer, QueueingTrace, Reason, StepReason, Warning};
+use super::policy::{CapacityModel, ModelPolicy, PoolPolicy, Preset};
 use super::propose::{self, Facts, Propose, Wish};
 use super::{auto, bound, current_replicas, load, predict, recent, reconcile, sizing, teach, variants};
 use crate::units::{Moment, Replicas, Role};

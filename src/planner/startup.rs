@@ -38,9 +38,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, SourceId};
+use super::input::{ModelInput, Reading, SourceId};
 use super::memory::Memory;
 use super::plan::StepReason;
+use super::policy::{ModelPolicy, PoolPolicy, ReplicasFrom};
 use super::{current_replicas, lifecycle, replicas};
 use crate::units::{Moment, Replicas};
 

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy};
+use super::input::ModelInput;
 use super::learn::{Learned, Seen};
 use super::memory::{Learning, Memory};
 use super::observe::{COVERAGE_TO_RAISE, Window};
 use super::plan::Untaught;
+use super::policy::{ModelPolicy, PoolPolicy, QueueingPolicy};
 use super::{current_replicas, workload};
 use crate::units::{Moment, PoolId, Seconds};
 

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::{CapacityModel, ModelInput, ModelPolicy, PoolPolicy, QueueingPolicy, SourceId};
+use super::input::{ModelInput, SourceId};
 use super::learn::interval::{self, CapacityInterval, Question};
 use super::learn::{LEAST_UPDATES, Seen, Update};
 use super::memory::{Decision, Learning, Memory, PoolDecision};
@@ -24,6 +24,7 @@ use super::observe::{COVERAGE_TO_RAISE, Demand, Window, blind_pools};
 use super::plan::{
     Estimates, Latencies, LatencyRatios, PhaseState, Prediction, Proposer, QueueingTrace, Reason, SloSource, StepReason, Untaught, Warning,
 };
+use super::policy::{CapacityModel, ModelPolicy, PoolPolicy, QueueingPolicy};
 use super::propose::queueing::{Variant, allocate};
 use super::propose::{Wish, gpus_of};
 use super::recent::{has_watched, with_recent};

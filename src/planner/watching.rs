@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{Gauge, ItlBasis, ModelInput, ModelPolicy, PoolPolicy, Reading, RegressionPolicy, Sample, Signal, SourceId, Tally};
+use super::input::{Gauge, ItlBasis, ModelInput, Reading, Sample, Signal, SourceId, Tally};
 use super::learn::iterations::Iterations;
 use super::learn::scraped::{self, Window};
 use super::memory::Memory;
 use super::model::capacity::accept_length;
 use super::observe::mean_of;
+use super::policy::{ModelPolicy, PoolPolicy, RegressionPolicy};
 use super::prompts::{self, Seen};
 use super::sizing;
 use super::window::{Delta, Stamped, between};

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::input::{ChangeRule, Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use super::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use super::policy::ChangeRule;
 use crate::units::{Replicas, RequestsPerSecond, Role};
 
 /// Difference between two process start times that is taken for clock noise, seconds.

@@ -17,12 +17,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{Gauge, ModelPolicy, PoolPolicy, Signal, SourceId, Tally};
+use super::input::{Gauge, Signal, SourceId, Tally};
 use super::learn::{Seen, are_plausible};
 use super::memory::Memory;
 use super::model::queueing::Lengths;
 use super::observe::{self, mean_itl, mean_of};
-use super::plan::closed_set;
+use super::policy::{ModelPolicy, PoolPolicy};
+use super::reason::closed_set;
 use super::window::{Delta, TargetWindow};
 use crate::units::{Moment, Replicas, RequestsPerSecond, Role, Seconds, Tokens};
 

@@ -27,9 +27,10 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
-use crate::planner::input::{FailureKind, Lifecycle, ModelPolicy, SourceId};
+use crate::planner::input::{FailureKind, Lifecycle, SourceId};
 use crate::planner::memory::Memory;
 use crate::planner::plan::Plan;
+use crate::planner::policy::ModelPolicy;
 use crate::units::{ModelId, Moment, TargetId};
 
 /// Largest sum of all recordings, bytes.

@@ -5,9 +5,9 @@
 use std::fmt::Write;
 
 use super::html::{Escaped, known, millis, number, sums, table};
-use crate::planner::input::{CapacityModel, ModelPolicy, Preset};
 use crate::planner::model::envelope::{DecodeProfile, PrefillProfile, ProfileDocument};
 use crate::planner::plan::{EnvelopeTrace, LatencyRatios, LoadInputs, LoadTrace, Observation, Plan, PoolPlan};
+use crate::planner::policy::{CapacityModel, ModelPolicy, Preset};
 use crate::units::{Ratio, Replicas, Seconds, Tokens};
 
 /// HTML of one model's decision: what was seen, the arithmetic, then each pool's way from the wish to the number.

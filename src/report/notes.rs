@@ -1,8 +1,8 @@
 //! What should a person know before believing the numbers of a learned model? Notes beside a plan of preset wva, where there is something to know.
 
-use crate::planner::input::Preset;
 use crate::planner::learn::LEAST_UPDATES;
 use crate::planner::plan::{Plan, PoolPlan, Reason};
+use crate::planner::policy::Preset;
 
 /// What is added where a plan was made from two pages.
 pub const ONE_WINDOW: &str = "two pages are one window, and one window cannot identify the model: it is one load, which many parameters explain. \

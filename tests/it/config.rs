@@ -7,9 +7,8 @@ use std::time::Duration;
 use inference_planner_exporter::config::{
     self, Config, Flags, Inputs, Loaded, ModelSelector, Problem, SourceText, parse_millis_flag, parse_seconds_flag,
 };
-use inference_planner_exporter::planner::input::{
-    CapacityModel, ChangeRule, GrowthRule, Mode, Pin, Preset, ReplicasFrom, SourceId, Statistic,
-};
+use inference_planner_exporter::planner::input::SourceId;
+use inference_planner_exporter::planner::policy::{CapacityModel, ChangeRule, GrowthRule, Mode, Pin, Preset, ReplicasFrom, Statistic};
 use inference_planner_exporter::planner::propose::threshold::Target;
 use inference_planner_exporter::units::{Replicas, Role};
 use proptest::prelude::*;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use inference_planner_exporter::config::{self, Flags, Inputs, Loaded, Problem, SourceText};
-use inference_planner_exporter::planner::input::{
+use inference_planner_exporter::planner::policy::{
     AutoPolicy, CapacityModel, ChangeRule, GrowthRule, ModelPolicy, Preset, RegressionPolicy, ReplicasFrom,
 };
 use inference_planner_exporter::units::Ratio;

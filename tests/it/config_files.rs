@@ -144,7 +144,7 @@ fn the_help_of_run_knows_every_preset_and_when_an_objective_counts() {
     let (code, help, _) = run(&["run", "--help"]);
     assert_eq!(code, Some(0));
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for preset in inference_planner_exporter::planner::input::Preset::ALL {
+    for preset in inference_planner_exporter::planner::policy::Preset::ALL {
         assert!(words.contains(preset.as_str()), "{words}");
     }
     assert!(words.contains("first token, with a profile") && words.contains("default with a profile: 500"), "{words}");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use inference_planner_exporter::config::{self, Config, Flags, Inputs, Loaded, ModelSelector, Problem, SourceText};
-use inference_planner_exporter::planner::input::{
+use inference_planner_exporter::planner::policy::{
     CapacityModel, ChangeRule, GrowthRule, ModelPolicy, Preset, QueueingPolicy, ReplicasFrom,
 };
 use inference_planner_exporter::units::Role;

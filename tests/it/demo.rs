@@ -10,12 +10,11 @@ use inference_planner_exporter::cli::demo::config::{Files, MODEL, PROFILE_FILE, 
 use inference_planner_exporter::cli::demo::replicas::Replicas as Servers;
 use inference_planner_exporter::cli::demo::{self, DemoFleet, DemoOptions};
 use inference_planner_exporter::config::{Inputs, SourceText, read};
-use inference_planner_exporter::planner::input::{
-    FailureKind, ModelInput, ModelPolicy, PoolPolicy, Reading, SourceId, SourceInput, TargetReading,
-};
+use inference_planner_exporter::planner::input::{FailureKind, ModelInput, Reading, SourceId, SourceInput, TargetReading};
 use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::plan;
 use inference_planner_exporter::planner::plan::{Plan, Reason};
+use inference_planner_exporter::planner::policy::{ModelPolicy, PoolPolicy};
 use inference_planner_exporter::simulator::Simulation;
 use inference_planner_exporter::simulator::counters::Truth;
 use inference_planner_exporter::simulator::fleet::{Fleet, ReplicaId};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, Problem, SourceText};
-use inference_planner_exporter::planner::input::{CapacityModel, Mode, Preset};
+use inference_planner_exporter::planner::policy::{CapacityModel, Mode, Preset};
 use inference_planner_exporter::units::Role;
 
 use crate::service::{Exporter, Router, Site, run, text, until};

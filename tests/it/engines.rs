@@ -15,6 +15,7 @@ use inference_planner_exporter::planner::lint::lint;
 use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::plan;
 use inference_planner_exporter::planner::plan::{Capability, Missing, Plan, Reason};
+use inference_planner_exporter::planner::policy::*;
 use inference_planner_exporter::planner::propose::threshold::Target;
 use inference_planner_exporter::report::{self, explain};
 use inference_planner_exporter::units::*;

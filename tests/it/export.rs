@@ -11,8 +11,9 @@ use inference_planner_exporter::export::page::Page;
 use inference_planner_exporter::export::samples::families;
 use inference_planner_exporter::export::snapshot::{Snapshot, SourceLabels};
 use inference_planner_exporter::export::{process, reference};
-use inference_planner_exporter::planner::input::{FailureKind, Mode, SourceId};
+use inference_planner_exporter::planner::input::{FailureKind, SourceId};
 use inference_planner_exporter::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Plan, Published, Reason, SourceState};
+use inference_planner_exporter::planner::policy::Mode;
 use inference_planner_exporter::units::{Moment, PoolId, Replicas, Role};
 use prometheus::proto::MetricFamily;
 
@@ -29,6 +30,7 @@ pub mod fixture {
     use inference_planner_exporter::planner::input::*;
     use inference_planner_exporter::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
     use inference_planner_exporter::planner::plan::*;
+    use inference_planner_exporter::planner::policy::*;
     use inference_planner_exporter::planner::predict::Method;
     use inference_planner_exporter::units::*;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use inference_planner_exporter::config::Loaded;
 use inference_planner_exporter::export::catalog;
-use inference_planner_exporter::planner::input::PoolPolicy;
+use inference_planner_exporter::planner::policy::PoolPolicy;
 use serde_json::{Value, json};
 
 use crate::promql;

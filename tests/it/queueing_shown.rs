@@ -15,6 +15,7 @@ use inference_planner_exporter::planner::learn::interval::CapacityInterval;
 use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::model::queueing::{Lengths, Objective, Parameters, SloMultiplier};
 use inference_planner_exporter::planner::plan::*;
+use inference_planner_exporter::planner::policy::*;
 use inference_planner_exporter::report::{explain, plans, text};
 use inference_planner_exporter::units::*;
 use serde_json::Value;

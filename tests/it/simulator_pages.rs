@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use inference_planner_exporter::engines::{by_name, render};
 use inference_planner_exporter::exposition::{Format, Wanted, read};
-use inference_planner_exporter::planner::input::{ChangeRule, ItlBasis, NEEDED, Sample, Signal, Tally};
+use inference_planner_exporter::planner::input::{ItlBasis, NEEDED, Sample, Signal, Tally};
+use inference_planner_exporter::planner::policy::ChangeRule;
 use inference_planner_exporter::planner::window::{Delta, TargetWindow};
 use inference_planner_exporter::simulator::Simulation;
 use inference_planner_exporter::simulator::counters::Truth;

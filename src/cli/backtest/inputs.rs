@@ -11,7 +11,7 @@ use super::BacktestArgs;
 use crate::cli::Failure;
 use crate::cli::load::{GZIP, load};
 use crate::config::{Flags, ModelConfig, ModelSelector};
-use crate::planner::input::{CapacityModel, Mode, ModelPolicy, PoolPolicy, Preset};
+use crate::planner::policy::{CapacityModel, Mode, ModelPolicy, PoolPolicy, Preset};
 use crate::report::text::printable;
 use crate::simulator::backtest::{MOST_TICKS, Scenario};
 use crate::simulator::trace::edit::Edits;

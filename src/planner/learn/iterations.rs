@@ -30,8 +30,8 @@
 use nalgebra::{DMatrix, DVector};
 use serde::{Deserialize, Serialize};
 
-use crate::planner::input::RegressionPolicy;
 use crate::planner::model::iteration::{Costs, Iteration, Work};
+use crate::planner::policy::RegressionPolicy;
 use crate::units::{Requests, Role, Seconds, SecondsPerToken, Tokens};
 
 /// Times that a sample may be off the line.

@@ -12,10 +12,10 @@
 //! Fed are whole windows that describe at least half of the fleet, and idle ones. A short first window, or one that could not be read, is
 //! no window of the series. Where a window was not fed, it is planned for as it was.
 
-use crate::planner::input::ModelPolicy;
 use crate::planner::memory::Memory;
 use crate::planner::observe::{COVERAGE_TO_RAISE, Window, slot_of};
 use crate::planner::plan::Prediction;
+use crate::planner::policy::ModelPolicy;
 use crate::units::{Moment, Requests, RequestsPerSecond, Tokens};
 
 use super::traffic::{Outlook, Predictor, Traffic};

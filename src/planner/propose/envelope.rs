@@ -27,9 +27,9 @@
 use std::collections::BTreeMap;
 
 use super::{Facts, Proposal, Propose, Wish};
-use crate::planner::input::{ModelPolicy, PoolPolicy};
 use crate::planner::model::envelope::{Envelope, OperatingPoint, PromptPoint};
 use crate::planner::plan::{EnvelopeTrace, Estimates, Latencies, LatencyRatios, PhaseState, Proposer, Reason, Warning};
+use crate::planner::policy::{ModelPolicy, PoolPolicy};
 use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens, TokensPerSecond};
 
 /// Share of the prompt's service time that the TTFT target must leave for waiting, else the queue budget is off (seed 000, "Safety limits").

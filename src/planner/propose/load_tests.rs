@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::*;
 use crate::planner::budget::{BudgetStep, Pair, Single};
-use crate::planner::input::GpuBand;
 use crate::planner::learn::iterations::{Iterations, Observed};
 use crate::planner::model::capacity::accept_length;
 use crate::planner::model::iteration::Costs;
+use crate::planner::policy::GpuBand;
 use crate::planner::tests::dynamo::{SETTINGS, line, whole};
 use crate::units::SecondsPerToken;
 

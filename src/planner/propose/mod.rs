@@ -10,8 +10,8 @@ pub mod throughput;
 
 use std::collections::BTreeMap;
 
-use super::input::{CapacityModel, PoolPolicy};
 use super::plan::{Estimates, LatencyRatios, PhaseState, Prediction, Proposer, Reason, Warning};
+use super::policy::{CapacityModel, PoolPolicy};
 use crate::planner::plan::EnvelopeTrace;
 use crate::units::{Replicas, Role, Seconds};
 

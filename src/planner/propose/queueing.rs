@@ -21,8 +21,8 @@
 use std::collections::BTreeMap;
 
 use super::Wish;
-use crate::planner::input::Limits;
 use crate::planner::observe::Demand;
+use crate::planner::policy::Limits;
 use crate::units::{PoolId, Positive, Replicas, RequestsPerSecond, Seconds};
 
 /// What the rest must carry at least, over the demand, before a replica is given back.

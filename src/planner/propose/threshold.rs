@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::planner::input::{Band, FastRule, LoadPolicy, QueueUnit, Threshold, Thresholds};
+use crate::planner::policy::{Band, FastRule, LoadPolicy, QueueUnit, Threshold, Thresholds};
 use crate::units::Replicas;
 
 /// Which thresholds hold.

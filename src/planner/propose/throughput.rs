@@ -22,7 +22,7 @@
 use std::num::NonZeroU32;
 
 use crate::planner::budget::{BudgetStep, Pair, Single};
-use crate::planner::input::GpuBand;
+use crate::planner::policy::GpuBand;
 use crate::units::{Replicas, RequestsPerSecond};
 
 /// One pool before the decision.

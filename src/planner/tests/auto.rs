@@ -7,6 +7,7 @@ use super::world::pool;
 use crate::planner::input::*;
 use crate::planner::memory::Memory;
 use crate::planner::plan::{Limit, PoolPlan, Reason, StepReason};
+use crate::planner::policy::*;
 use crate::units::*;
 
 fn limited(mut policy: ModelPolicy, min: u32, max: u32) -> ModelPolicy {

@@ -9,6 +9,7 @@ use super::fleet::*;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Capability, Plan, Reason, StepReason};
+use crate::planner::policy::*;
 
 /// Ten minutes at 20 requests a second, and what stands then.
 fn settled() -> (Fleet, Vec<u32>) {

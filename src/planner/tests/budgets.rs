@@ -7,6 +7,7 @@ use crate::planner::allotment::{Cause, Grant};
 use crate::planner::input::*;
 use crate::planner::memory::Memory;
 use crate::planner::plan::{Limit, Plan, Stage, StepReason};
+use crate::planner::policy::*;
 use crate::planner::ration::claims;
 use crate::units::*;
 

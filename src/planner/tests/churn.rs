@@ -3,6 +3,7 @@
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Plan, Reason};
+use crate::planner::policy::*;
 use crate::units::*;
 
 /// Two pools whose replicas are scraped.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::planner::input::RegressionPolicy;
 use crate::planner::model::iteration::{Costs, Iteration};
+use crate::planner::policy::RegressionPolicy;
 use crate::units::{Seconds, SecondsPerToken};
 
 /// The original's numbers for its regression.

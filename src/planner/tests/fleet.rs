@@ -8,6 +8,7 @@ use super::dynamo::SETTINGS;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::Plan;
+use crate::planner::policy::*;
 use crate::units::*;
 
 pub const INPUT: f64 = 2048.0;

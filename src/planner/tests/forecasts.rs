@@ -1,8 +1,8 @@
 //! What do predictors do to a plan? They move demand on, and neither a lost window nor a silent target reads as falling traffic.
 
 use super::world::*;
-use crate::planner::input::*;
 use crate::planner::plan::Plan;
+use crate::planner::policy::*;
 use crate::planner::predict::traffic::Traffic;
 use crate::planner::predict::{Choice, Fallback, Method, Settings};
 use crate::units::*;

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::world::{Router, Served, World, infera_policy, pool, seed_profile};
-use crate::planner::input::CapacityModel;
 use crate::planner::model::envelope::{Envelope, ProfileDocument};
 use crate::planner::plan::{Plan, Reason, Warning};
+use crate::planner::policy::CapacityModel;
 use crate::units::Positive;
 
 const CASES: &str = include_str!("../../../tests/fixtures/goldens/infera.json");

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Capability, LoadRule, LoadTrace, Missing, Plan, Reason};
+use crate::planner::policy::*;
 use crate::planner::propose::threshold::Target;
 use crate::units::*;
 

@@ -3,6 +3,7 @@
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Plan, Reason, StepReason};
+use crate::planner::policy::*;
 use crate::planner::propose::threshold::Target;
 use crate::units::*;
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Limit, LoopDecision, Plan, Reason};
+use crate::planner::policy::*;
 use crate::planner::propose::threshold::{Bounds, Target, wanted};
 use crate::units::*;
 

@@ -11,6 +11,7 @@ use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
 use crate::planner::observe::COVERAGE_TO_LOWER;
 use crate::planner::plan::{Plan, Prediction};
+use crate::planner::policy::*;
 use crate::planner::propose::envelope::EnvelopePolicy;
 use crate::planner::propose::{Facts, Propose};
 use crate::units::*;

@@ -12,6 +12,7 @@ use crate::planner::memory::Memory;
 use crate::planner::model::queueing::{Lengths, Parameters, SloMultiplier};
 use crate::planner::plan;
 use crate::planner::plan::{Limit, Plan, PoolPlan, Reason, SloSource, StepReason, Untaught};
+use crate::planner::policy::*;
 use crate::units::*;
 
 const INTERVAL: f64 = 60.0;

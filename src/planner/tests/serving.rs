@@ -6,6 +6,7 @@ use super::world::*;
 use crate::planner::input::*;
 use crate::planner::memory::{Lasting, Memory};
 use crate::planner::plan::{Limit, LoopDecision, Outcome, OverrideKind, Reason, StepReason};
+use crate::planner::policy::*;
 use crate::planner::{hold, lint, reissue};
 use crate::units::*;
 

@@ -10,6 +10,7 @@ use crate::planner::input::*;
 use crate::planner::memory::Memory;
 use crate::planner::model::iteration::Costs;
 use crate::planner::plan::{Capability, Plan, Reason};
+use crate::planner::policy::*;
 use crate::units::*;
 
 /// 8 ms an iteration, 20 us a prompt token and a request, 30 ns a KV token.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Capability, Plan, Reason};
+use crate::planner::policy::*;
 use crate::units::*;
 
 /// 10 ms for every prompt and 0.1 ms for each of its tokens.

@@ -10,6 +10,7 @@ use crate::planner::lint;
 use crate::planner::memory::Memory;
 use crate::planner::model::envelope::{DecodeProfile, Envelope, PrefillProfile, ProfileDocument};
 use crate::planner::plan::{Plan, PoolPlan};
+use crate::planner::policy::*;
 use crate::units::*;
 
 /// A wall clock that is a multiple of 180 s and of 60 s: the moment 0 of every scenario.

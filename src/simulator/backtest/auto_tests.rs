@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::sla_tests::{AGGREGATED, PAIR, Unheard, changes, count_at, policy, scenario, trace};
 use super::*;
-use crate::planner::input::{AutoPolicy, GrowthRule, ModelPolicy, Preset};
+use crate::planner::policy::{AutoPolicy, GrowthRule, ModelPolicy, Preset};
 use crate::units::{Ratio, Role};
 
 const STARTUP: Duration = Duration::from_secs(100);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::policy::{Answer, Policy, View};
-use crate::planner::input::Limits;
+use crate::planner::policy::Limits;
 use crate::units::{Replicas, Requests, Role};
 
 const SYNC: Duration = Duration::from_secs(15);

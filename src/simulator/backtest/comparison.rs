@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::hindsight::{Hindsight, goal, hindsight};
 use super::world::World;
 use super::{GOAL, HpaQueue, Kpa, Outcome, Planner, Policy, Scenario, best_of, out_of_reach, per_replica, run};
-use crate::planner::input::ModelPolicy;
+use crate::planner::policy::ModelPolicy;
 use crate::simulator::clairvoyant::Effort;
 use crate::simulator::trace::Trace;
 use crate::units::{Ratio, Requests, RequestsPerSecond, Role, Seconds, Tokens};

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::policy::Scheduled;
 use super::{GOAL, GRACE, Outcome, Scenario, Static, run};
-use crate::planner::input::Limits;
+use crate::planner::policy::Limits;
 use crate::simulator::clairvoyant::{Effort, Goal, Plan, RoleLimits, Task};
 use crate::units::{Ratio, Replicas, Role};
 

@@ -10,12 +10,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::policy::{Answer, Policy, PoolWhy, View, Why};
-use crate::planner::input::{
-    CapacityModel, Mode, ModelInput, ModelPolicy, PoolPolicy, Reading, ReplicasFrom, Sample, SourceId, SourceInput, TargetReading,
-};
+use crate::planner::input::{ModelInput, Reading, Sample, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::lint;
 use crate::planner::memory::Memory;
 use crate::planner::plan::{Plan, PoolPlan, Reason};
+use crate::planner::policy::{CapacityModel, Mode, ModelPolicy, PoolPolicy, ReplicasFrom};
 use crate::planner::{hold, plan};
 use crate::units::{Moment, TargetId};
 

@@ -5,7 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use super::*;
-use crate::planner::input::*;
+use crate::planner::policy::*;
 use crate::planner::predict::{Choice, Method, Settings};
 use crate::simulator::costs::IterationCosts;
 use crate::simulator::fleet::{PoolSettings, ReplicaSettings, Routing};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::outcome::Point;
 use super::*;
-use crate::planner::input::*;
 use crate::planner::model::envelope::Envelope;
 use crate::planner::model::queueing::SloMultiplier;
 use crate::planner::plan::Reason;
+use crate::planner::policy::*;
 use crate::planner::propose::threshold::Target;
 use crate::simulator::clairvoyant::{self, Effort};
 use crate::simulator::scenario;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::sizing::need_of_both;
 use super::{Load, Scenario, need};
-use crate::planner::input::{CapacityModel, Limits, ModelPolicy};
 use crate::planner::model::envelope::Envelope;
+use crate::planner::policy::{CapacityModel, Limits, ModelPolicy};
 use crate::planner::propose::envelope::gpus_of;
 use crate::simulator::fit::{Fit, Measurements, fit};
 use crate::simulator::fleet::{FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};

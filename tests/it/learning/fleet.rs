@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use inference_planner_exporter::planner::input::{
-    Capabilities, CapacityModel, ChangeRule, GpuBand, GrowthRule, Limits, Mode, ModelInput, ModelPolicy, PoolPolicy, Preset,
-    QueueingPolicy, Reading, ReplicasFrom, Slo, SourceId, SourceInput, Statistic, TargetReading,
-};
+use inference_planner_exporter::planner::input::{ModelInput, Reading, SourceId, SourceInput, TargetReading};
 use inference_planner_exporter::planner::lint::lint;
 use inference_planner_exporter::planner::memory::Memory;
 use inference_planner_exporter::planner::model::queueing::SloMultiplier;
 use inference_planner_exporter::planner::plan;
 use inference_planner_exporter::planner::plan::Plan;
+use inference_planner_exporter::planner::policy::{
+    Capabilities, CapacityModel, ChangeRule, GpuBand, GrowthRule, Limits, Mode, ModelPolicy, PoolPolicy, Preset, QueueingPolicy,
+    ReplicasFrom, Slo, Statistic,
+};
 use inference_planner_exporter::simulator::fleet::{Fleet, FleetSettings, Layout, PoolSettings, ReplicaSettings, Routing};
 use inference_planner_exporter::simulator::random::Random;
 use inference_planner_exporter::simulator::workload::Shape;
