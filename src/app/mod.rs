@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
@@ -58,6 +58,8 @@ const LONGEST_READ: Duration = Duration::from_secs(1);
 pub struct Options {
     /// How to read the configuration again.
     pub loader: Loader,
+    /// When it began to be read for the first time.
+    pub read_at: SystemTime,
     /// Where to record decisions, if at all.
     pub record: Option<PathBuf>,
 }
@@ -103,6 +105,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     let clock = Clock::start();
     let warned = warnings(&loaded);
     let config = Arc::new(loaded.config);
+    let (watched, to_watch) = tokio::sync::watch::channel(watch::look_after_reading(&config.files, options.read_at));
     let open =
         |folder: PathBuf| Recorder::open(folder.clone()).with_context(|| format!("open the recording directory {}", folder.display()));
     let recorder = options.record.map(open).transpose()?;
@@ -135,7 +138,6 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
     loaded.notes.iter().for_each(|note| tracing::info!("{note}"));
     first.iter().for_each(|event| log(event, &config));
 
-    let (watched, to_watch) = tokio::sync::watch::channel(watch::look(&config.files));
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
     let inbox = Inbox { stopped, reloads, acknowledgements };

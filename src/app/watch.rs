@@ -82,7 +82,42 @@ pub async fn watch(mut read: watch::Receiver<Marks>, reload: mpsc::Sender<Reload
     }
 }
 
+/// The files as a reading that began at `began` saw them. What was changed since then may be older or newer than what was read: it is taken for
+/// unread, and read once more.
+pub fn look_after_reading<'a>(files: impl IntoIterator<Item = &'a PathBuf>, began: SystemTime) -> Marks {
+    let is_newer = |found: &Found| found.1.is_some_and(|changed| changed >= began);
+    let unread = Mark { file: None, entries: BTreeMap::new() };
+    let mut marks = look(files);
+    let changed = marks.values_mut().filter(|mark| mark.file.iter().chain(mark.entries.values().flatten()).any(is_newer));
+    changed.for_each(|mark| mark.clone_from(&unread));
+    marks
+}
+
 /// The files as they are now.
 pub fn look<'a>(files: impl IntoIterator<Item = &'a PathBuf>) -> Marks {
     files.into_iter().map(|file| (file.clone(), Mark::of(file))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_while_it_was_read_counts_as_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let written = |name: &str, changed: SystemTime| {
+            let path = folder.path().join(name);
+            std::fs::File::create(&path).unwrap().set_modified(changed).unwrap();
+            path
+        };
+        let files = [written("before", at(99)), written("meanwhile", at(100)), folder.path().join("missing")];
+        let (seen, now) = (look_after_reading(&files, at(100)), look(&files));
+        assert_eq!(seen[&files[0]], now[&files[0]]);
+        assert_ne!(seen[&files[1]], now[&files[1]]);
+        assert_eq!(seen[&files[2]], now[&files[2]]);
+        let inside = folder.path().to_path_buf();
+        assert_ne!(look_after_reading([&inside], at(100))[&inside], look([&inside])[&inside]);
+        assert_eq!(look_after_reading([&inside], SystemTime::now() + Duration::from_secs(60))[&inside], look([&inside])[&inside]);
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -64,12 +65,13 @@ pub fn run(args: RunArgs) -> Result<ExitCode, Failure> {
     }
     let (record, without_file) = (args.record.clone(), args.config.is_none());
     let loader: Loader = Arc::new(move || load_serving(args.config.as_deref(), args.flags()));
+    let read_at = SystemTime::now();
     let loaded = loader()?;
     let limits = without_file.then(|| limits(&loaded));
     block_on(async {
         // Before anything is started: a signal that comes early must end the process in order, too.
         let signals = Signals::listen()?;
-        let running = app::start(loaded, Options { loader, record }).await?;
+        let running = app::start(loaded, Options { loader, read_at, record }).await?;
         if let Some(limits) = limits {
             tracing::info!("{limits}");
         }
@@ -163,13 +165,14 @@ pub fn demo(options: DemoOptions) -> Result<ExitCode, Failure> {
 async fn start_beside(file: PathBuf, keep: oneshot::Sender<Running>) -> anyhow::Result<std::net::SocketAddr> {
     // The configuration is ours: what it would be warned of is meant.
     let loader: Loader = Arc::new(move || load(Some(&file), Flags::default()).map(|loaded| Loaded { warnings: Vec::new(), ..loaded }));
+    let read_at = SystemTime::now();
     let loaded = loader().map_err(|problems| {
         anyhow::anyhow!(
             "the demonstration's configuration has problems: {}",
             problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         )
     })?;
-    let running = app::start(loaded, Options { loader, record: None }).await?;
+    let running = app::start(loaded, Options { loader, read_at, record: None }).await?;
     let addr = running.addr;
     // The receiver lives in `demo` until the demonstration ends.
     let _ended = keep.send(running);
