@@ -163,7 +163,7 @@ impl Scene<'_> {
             let observed = current_replicas(pool, memory, self.input);
             let stands = standing(pool, memory, observed, self.now);
             let known = memory.followed.entry(pool.pool.clone()).or_default();
-            known.note(Replicas(0), self.auto.delay, self.now);
+            known.note(Replicas(0), self.auto.delay, self.policy.scrape_interval, self.now);
             let wish = Wish { supported: Replicas(0), cautious: known.recently_needed() };
             let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::RecentlyNeeded));
             let part = decision.pools.entry(pool.pool.clone()).or_default();
@@ -199,7 +199,7 @@ impl Scene<'_> {
         };
         let swept = if wave > 0.0 { followed::at_most(demand.need((rate + wave) * coming.supported), need) } else { need };
         let wanted = backlog.wanted.max(swept);
-        known.note(need, self.auto.delay, now);
+        known.note(need, self.auto.delay, self.policy.scrape_interval, now);
         let (padded, recent) = (demand.need(rate * PADDING), known.recently_needed());
         let bounded = bound::bound(
             Wish { supported: wanted, cautious: wanted.max(padded).max(recent) },

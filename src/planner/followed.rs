@@ -23,8 +23,9 @@ use crate::units::{Moment, Replicas};
 const CATCH_UP: f64 = 45.0;
 /// What may be asked for above what is needed, as a part of it.
 const ABOVE: u32 = 4;
-/// The part of the delay of a decrease that may pass unseen.
+/// What may pass unseen: this part of the delay of a decrease, and so many rounds where those are long.
 const GAP: u32 = 4;
+const GAP_ROUNDS: u32 = 3;
 
 /// Requests a second beyond those that arrive, while so many that wait are worked off.
 pub fn drained(left: f64) -> f64 {
@@ -117,11 +118,12 @@ impl Followed {
         self.since.get_or_insert(now.monotonic);
     }
 
-    /// Notes what is needed now, and forgets what is older than `delay`, or than the pauses after which it comes back. After a gap of a quarter of that, in which nothing could be noted, it is
-    /// watched anew: what was needed in the dark is not known, and less than that must not be given back.
-    pub fn note(&mut self, need: Replicas, delay: Duration, now: Moment) {
+    /// Notes what is needed now, in rounds that are `interval` apart, and forgets what is older than `delay`, or than the pauses after which it comes
+    /// back. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
+    /// be given back.
+    pub fn note(&mut self, need: Replicas, delay: Duration, interval: Duration, now: Moment) {
         let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
-        if gap > delay / GAP {
+        if gap > (delay / GAP).max(interval.saturating_mul(GAP_ROUNDS)) {
             self.since = Some(now.monotonic);
         }
         self.noted = Some(now.monotonic);

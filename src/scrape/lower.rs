@@ -1,5 +1,6 @@
 //! What does this page say in the planner's terms? From bytes to a reading or a typed failure. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -23,18 +24,11 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, k
     if body.starts_with(&[0x1f, 0x8b]) {
         return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
     }
-    let own;
     let wanted = match &engine {
-        None => &*ALL_FAMILIES,
-        Some(engine) => match FAMILIES.get(engine.name()) {
-            Some(known) => known,
-            None => {
-                own = Wanted::new(engine.family_names());
-                &own
-            }
-        },
+        None => Cow::Borrowed(&*ALL_FAMILIES),
+        Some(engine) => FAMILIES.get(engine.name()).map_or_else(|| Cow::Owned(Wanted::new(engine.family_names())), Cow::Borrowed),
     };
-    let page = read(body, Format::from_content_type(content_type), wanted).map_err(|refusal| match refusal {
+    let page = read(body, Format::from_content_type(content_type), &wanted).map_err(|refusal| match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
         _ => failure(FailureKind::Parse, refusal.to_string()),
     })?;

@@ -27,8 +27,8 @@ fn rate(at: Duration) -> f64 {
     12.0 + 8.0 * (at.as_secs_f64() / LOAD_PERIOD * std::f64::consts::TAU).sin()
 }
 
-/// The rounds in which the two differ, as times since the start of the second one, until `end`.
-fn differences(planner: &str, end: Duration) -> Vec<Duration> {
+/// The rounds in which the two differ, as times since the start of the second one, until `end`; and what both recommended then.
+fn differences(planner: &str, end: Duration) -> (Vec<Duration>, BTreeMap<Role, Option<Replicas>>) {
     let config = config(planner, ROUND);
     // The zero of the monotonic clock is each process's own.
     let moment = |at: Duration, of: Duration| Moment { monotonic: at - of, wall: START.wall + at };
@@ -39,11 +39,12 @@ fn differences(planner: &str, end: Duration) -> Vec<Duration> {
     let mut second = None;
     let mut found = Vec::new();
     let mut at = Duration::ZERO;
+    let mut wanted = BTreeMap::new();
     while at < APART + end {
         at += ROUND;
         servers.work(ROUND, rate(at));
         let one = recommended(&servers.round(&mut first, moment(at, Duration::ZERO), |_, _| None));
-        let mut wanted = one.clone();
+        wanted.clone_from(&one);
         if at >= APART {
             let second = second.get_or_insert_with(|| exporter(&config, moment(at, APART)));
             let other = recommended(&servers.round(second, moment(at, APART), |_, _| None));
@@ -54,7 +55,7 @@ fn differences(planner: &str, end: Duration) -> Vec<Duration> {
         }
         follow(&mut servers, &wanted, &mut next, moment(at, Duration::ZERO));
     }
-    found
+    (found, wanted)
 }
 
 fn follow(servers: &mut Servers, wanted: &BTreeMap<Role, Option<Replicas>>, next: &mut u32, now: Moment) {
@@ -68,7 +69,8 @@ fn follow(servers: &mut Servers, wanted: &BTreeMap<Role, Option<Replicas>>, next
 #[test]
 fn two_replicas_started_70_s_apart_agree_after_twice_the_longest_memory() {
     for (planner, memory) in PLANNERS {
-        let found = differences(planner, 2 * memory + WATCHED);
+        let (found, wanted) = differences(planner, 2 * memory + WATCHED);
+        assert!(ROLES.iter().all(|role| wanted[role].is_some()), "{planner}: nothing to agree on, {wanted:?}");
         assert!(found.iter().all(|at| *at <= 2 * memory), "{planner}: they differ at {found:?}");
     }
 }
