@@ -226,6 +226,20 @@ mod tests {
     }
 
     #[test]
+    fn every_name_of_many_is_found_at_its_place_and_no_other() {
+        let mut table = Table::default();
+        assert_eq!(table.get("a0"), None);
+        (0..1000).for_each(|place| table.insert(&format!("a{place}"), place));
+        table.insert("a7", 7000);
+        assert_eq!(table.len(), 1000);
+        for place in 0..1000 {
+            let expected = if place == 7 { 7000 } else { place };
+            assert_eq!(table.get(&format!("a{place}")), Some(expected));
+            assert_eq!(table.get(&format!("b{place}")), None);
+        }
+    }
+
+    #[test]
     fn a_suffix_belongs_to_the_family_before_it() {
         let suffixes = [
             ("_total", Suffix::Total),
