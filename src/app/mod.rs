@@ -10,6 +10,7 @@ pub mod exporter;
 pub mod fleet;
 pub mod persist;
 mod quiet;
+mod reading;
 pub mod recording;
 mod reporting;
 pub mod status;
@@ -42,6 +43,7 @@ use events::Event;
 use exporter::Exporter;
 use fleet::Fleet;
 use persist::Keeper;
+use reading::{Read, Reader};
 use reporting::Reporter;
 
 /// Reads the configuration with everything it names, or tells all its problems.
@@ -50,8 +52,11 @@ pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
 /// Requests of one kind that may wait at the same time.
 const QUEUE: usize = 16;
 
-/// How long a reload may read its files: a volume that hangs must stop neither the planning nor the end of the process.
-const LONGEST_READ: Duration = Duration::from_secs(1);
+/// How long who asked for a reload waits for its files.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long a reload waits for the targets of a search that it changed.
+const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 
 /// How `run` was asked to behave beyond its configuration.
 #[derive(Clone)]
@@ -72,6 +77,7 @@ pub struct Running {
     stop: oneshot::Sender<()>,
     ticking: JoinHandle<()>,
     watching: JoinHandle<()>,
+    reading: JoinHandle<()>,
     server: ServerHandle,
 }
 
@@ -84,6 +90,7 @@ impl Running {
     /// Ends the tick and the server, in this order, and keeps the state. Takes less than 2 s.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.watching.abort();
+        self.reading.abort();
         // The loop may have ended already, by a panic; the server is stopped all the same.
         let _ended = self.stop.send(());
         let ticked = self.ticking.await;
@@ -140,7 +147,12 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
 
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
-    let inbox = Inbox { stopped, reloads, acknowledgements };
+    // One reading at a time: the next begins when the loop has taken this one over.
+    let (found, read) = mpsc::channel(1);
+    let reader =
+        Reader { loader: options.loader, files: config.files.clone(), watched, requests: reloads, read: found, longest_wait: LONGEST_WAIT };
+    let reading = tokio::spawn(reader.run());
+    let inbox = Inbox { stopped, read, acknowledgements };
     let ticker = Ticker {
         clock,
         exporter,
@@ -156,11 +168,9 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
         portable: loaded.portable,
         warned,
         conflicts: BTreeSet::new(),
-        loader: options.loader,
-        watched,
     };
     let ticking = tokio::spawn(ticker.run(inbox));
-    Ok(Running { addr: server.addr, reload, stop, ticking, watching, server })
+    Ok(Running { addr: server.addr, reload, stop, ticking, watching, reading, server })
 }
 
 fn access_of(web: WebConfig) -> Access {
@@ -170,7 +180,7 @@ fn access_of(web: WebConfig) -> Access {
 /// What the loop is asked for.
 struct Inbox {
     stopped: oneshot::Receiver<()>,
-    reloads: mpsc::Receiver<ReloadRequest>,
+    read: mpsc::Receiver<Read>,
     acknowledgements: mpsc::Receiver<AcknowledgeRequest>,
 }
 
@@ -192,8 +202,6 @@ struct Ticker {
     warned: Vec<Problem>,
     /// The conflicts of the last round, so that each is told once.
     conflicts: BTreeSet<String>,
-    loader: Loader,
-    watched: tokio::sync::watch::Sender<watch::Marks>,
 }
 
 impl Ticker {
@@ -216,7 +224,7 @@ impl Ticker {
                     // Planning goes first: a storm of requests must not stop it.
                     () = &mut due => break,
                     Some(request) = inbox.acknowledgements.recv() => self.acknowledge(request),
-                    Some(request) = inbox.reloads.recv() => self.reload(request, &mut inbox.reloads).await,
+                    Some(read) = inbox.read.recv() => self.take_over(read).await,
                 }
             }
             let Some((reports, fleet, began)) = self.scrape(&mut inbox).await else { break 'ticks };
@@ -250,8 +258,8 @@ impl Ticker {
                         return Some((reports, fleet, began));
                     }
                     Some(request) = inbox.acknowledgements.recv() => self.acknowledge(request),
-                    Some(request) = inbox.reloads.recv() => {
-                        self.reload(request, &mut inbox.reloads).await;
+                    Some(read) = inbox.read.recv() => {
+                        self.take_over(read).await;
                         fleet = self.fleet();
                         if fleet.jobs(self.exporter.config()) != jobs || fleet.questions() != questions {
                             continue 'rounds;
@@ -314,27 +322,9 @@ impl Ticker {
         let _gone = request.answer.send(result);
     }
 
-    /// Reads the configuration once for `first` and every request that waits with it.
-    async fn reload(&mut self, first: ReloadRequest, waiting: &mut mpsc::Receiver<ReloadRequest>) {
-        let mut answers = vec![first];
-        answers.extend(std::iter::from_fn(|| waiting.try_recv().ok()));
-        let (loader, known) = (Arc::clone(&self.loader), Arc::clone(self.exporter.config()));
-        // Files may lie on a slow volume. They are looked at before they are read: what changes in between is read once more.
-        let reading = tokio::task::spawn_blocking(move || (watch::look(&known.files), loader()));
-        let result = match tokio::time::timeout(LONGEST_READ, reading).await {
-            Ok(Ok((before, Ok(loaded)))) => {
-                let mut marks = watch::look(&loaded.config.files);
-                marks.extend(before.into_iter().filter(|(file, _)| loaded.config.files.contains(file)));
-                self.watched.send_replace(marks);
-                self.adopt(loaded)
-            }
-            Ok(Ok((before, Err(problems)))) => {
-                self.watched.send_replace(before);
-                Err(problems.iter().map(ToString::to_string).collect())
-            }
-            Ok(Err(error)) => Err(vec![format!("reading the configuration failed: {error}")]),
-            Err(_) => Err(vec!["reading the configuration took longer than 1s; expected files that answer".to_owned()]),
-        };
+    /// Takes over what was read, and tells who asked for it.
+    async fn take_over(&mut self, read: Read) {
+        let result = read.result.and_then(|loaded| self.adopt(*loaded));
         if let Err(problems) = &result {
             self.exporter.reload_failed();
             for problem in problems {
@@ -342,9 +332,9 @@ impl Ticker {
             }
         }
         // A search that was changed finds mostly what it had found before: a round in between would see no target at all.
-        let _settled = tokio::time::timeout(LONGEST_READ, self.discovery.settled()).await;
+        let _settled = tokio::time::timeout(LONGEST_SEARCH, self.discovery.settled()).await;
         self.show(self.clock.now());
-        for answer in answers {
+        for answer in read.answers {
             // The asker may have left.
             let _gone = answer.send(result.clone());
         }
