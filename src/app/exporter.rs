@@ -67,7 +67,8 @@ struct ModelState {
     origin: usize,
     key: StateKey,
     policy: Arc<ModelPolicy>,
-    memory: Memory,
+    /// Shared with those who record what led to a decision.
+    memory: Arc<Memory>,
     plan: Arc<Plan>,
     engines: BTreeMap<PoolId, String>,
     replicas: BTreeMap<PoolId, Lifecycle>,
@@ -89,9 +90,9 @@ pub struct Round {
     /// The input.
     pub input: ModelInput,
     /// The memory from before.
-    pub before: Memory,
+    pub before: Arc<Memory>,
     /// The memory afterwards.
-    pub after: Memory,
+    pub after: Arc<Memory>,
     /// The plan.
     pub plan: Arc<Plan>,
     /// Whether the model stands for those that no target has named yet.
@@ -137,13 +138,21 @@ impl Exporter {
             let Some(origin) = config.models.iter().position(serves) else { continue };
             let Ok(policy) = config.models[origin].policy_for(&state.key.model) else { continue };
             let same = policy.preset == state.policy.preset && policy.capacity == state.policy.capacity;
-            let memory = if same { state.memory } else { state.memory.without_decision() };
+            let memory = Arc::unwrap_or_clone(state.memory);
+            let memory = if same { memory } else { memory.without_decision() };
             // The new limits, pins and modes bind now, not at the next round.
             let interval_changed = policy.interval != state.policy.interval;
             let (plan, memory) = reissue(&state.plan, memory, &policy, interval_changed, now);
             let mut history = state.history;
             history.set_span(history_span(&config));
-            self.models.push(ModelState { origin, policy: Arc::new(policy), memory, plan: Arc::new(plan), history, ..state });
+            self.models.push(ModelState {
+                origin,
+                policy: Arc::new(policy),
+                memory: Arc::new(memory),
+                plan: Arc::new(plan),
+                history,
+                ..state
+            });
         }
         self.models.sort_by(|a, b| (a.origin, &a.key).cmp(&(b.origin, &b.key)));
         self.add_named_models(now);
@@ -165,14 +174,15 @@ impl Exporter {
             let sources = fleet.sources(state.origin);
             tally::refreshes(&mut self.counters, &state.policy, &state.key.target_namespace, sources);
             tally::scrapes(&mut self.counters, &state.policy, &state.key.target_namespace, &input);
-            let before = std::mem::take(&mut state.memory);
+            let before = Arc::clone(&state.memory);
             let (plan, after, violations) = plan_checked(&input, &before, &state.policy, now);
             self.counters.lint_violations += violations.len() as u64;
             events.extend(violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }));
             tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
             events.extend(changes(&state.plan, &plan));
             state.history.note(&plan, patience(config.scrape.interval));
-            state.memory = after.clone();
+            let after = Arc::new(after);
+            state.memory = Arc::clone(&after);
             state.plan = Arc::new(plan);
             state.replicas = replicas_of(sources, &state.policy);
             state.stale_lists = stale_lists(sources);
@@ -320,7 +330,7 @@ impl Exporter {
     /// was recommended is gone.
     fn keep_learned(&mut self, state: ModelState) {
         let lasting = state.memory.lasting();
-        let learned = state.memory.pools.into_iter().filter(|(_, pool)| pool.learning.is_some());
+        let learned = Arc::unwrap_or_clone(state.memory).pools.into_iter().filter(|(_, pool)| pool.learning.is_some());
         let pools: BTreeMap<PoolId, PoolMemory> =
             learned.map(|(name, pool)| (name, PoolMemory { learning: pool.learning, ..PoolMemory::default() })).collect();
         let lasting = Lasting { pools, ..lasting };
@@ -392,7 +402,7 @@ impl Exporter {
         });
         let input = ModelInput::of(sources.collect());
         let (plan, memory) = hold(&input, memory, &policy, now, Reason::Baseline);
-        let memory = Memory::restored(memory.lasting());
+        let memory = Arc::new(Memory::restored(memory.lasting()));
         self.models.push(ModelState {
             origin,
             key,
@@ -429,7 +439,7 @@ fn seen_models(sources: &[KnownSource], reports: &BTreeMap<&TargetId, &TargetRep
 /// The facts of a round about one model.
 pub fn input_of(sources: &[KnownSource], name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
     let reading = |report: &TargetReport| match &report.outcome {
-        Ok(scraped) => input::Reading::Sample(Box::new(scraped.reading.of_model(name))),
+        Ok(scraped) => input::Reading::Sample(scraped.reading.of_model(name)),
         Err(failure) => input::Reading::Failed(failure.kind),
     };
     let sources = sources.iter().map(|source| SourceInput {

@@ -1,6 +1,7 @@
 //! What is recorded of a round? Every decision with its pages, its memory and its plan.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::exporter::Round;
 use crate::config::Portable;
@@ -81,7 +82,7 @@ fn assemble(
         config: portable.config.clone(),
         files: portable.files.clone(),
         policy: (*round.policy).clone(),
-        memory: round.before.clone(),
+        memory: Arc::clone(&round.before),
         plan: (*round.plan).clone(),
         before: before.collect(),
         after: after

@@ -6,7 +6,7 @@ use crate::app::fleet::{Fleet, KnownSource};
 use crate::config::{Config, ModelConfig, ModelSelector};
 use crate::engines::Reading;
 use crate::export::snapshot::TargetStatus;
-use crate::planner::input::{Sample, SourceId};
+use crate::planner::input::SourceId;
 use crate::planner::policy::{ModelPolicy, PoolPolicy};
 use crate::scrape::report::TargetReport;
 use crate::units::{PoolId, TargetId};
@@ -66,7 +66,7 @@ fn pool_of_replica<'a>(
     let pool = match &report.outcome {
         Ok(scraped) => {
             let reading = &scraped.reading;
-            if reading.models.is_empty() || reading.models.values().any(Sample::is_of_a_router) {
+            if reading.models.is_empty() || reading.models.values().any(|sample| sample.is_of_a_router()) {
                 return None;
             }
             let served: Vec<&ModelPolicy> = of_origin().filter(|policy| !reading.lacks(&policy.model)).collect();

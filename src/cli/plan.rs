@@ -19,6 +19,7 @@ use crate::engines::custom::Custom;
 use crate::engines::{self, Dialect};
 use crate::planner;
 use crate::planner::input::{FailureKind, ModelInput, Reading, SourceInput, TargetReading};
+use crate::planner::memory::Memory;
 use crate::planner::plan::Plan;
 use crate::record::{self, RecordedTarget, Recording};
 use crate::report::{notes, plans, text};
@@ -229,7 +230,8 @@ fn replay(folder: &Path, format: PlanFormat) -> Result<ExitCode, Failure> {
     let mut replayed = Vec::new();
     for folder in &folders {
         let recording = record::read(folder).with_context(|| format!("read the decision {}", folder.display()))?;
-        let (plan, _) = planner::plan(&input(folder, &recording)?, recording.memory.clone(), &recording.policy, recording.record.moment);
+        let (plan, _) =
+            planner::plan(&input(folder, &recording)?, Memory::clone(&recording.memory), &recording.policy, recording.record.moment);
         let verdict = compare(&recording, &plan)?;
         complain(&format!("{}: {verdict}", folder.display()));
         if let Agreement::Differs(_) = verdict {
@@ -258,7 +260,7 @@ fn input(folder: &Path, recording: &Recording) -> anyhow::Result<ModelInput> {
                     let engine = dialect(folder, target, &recording.record.model)?;
                     let scraped = lower(page.text.as_bytes(), None, Some(engine), false)
                         .map_err(|failure| anyhow::anyhow!("page of {}: {}", target.target, failure.message))?;
-                    Reading::Sample(Box::new(scraped.reading.of_model(&recording.record.model)))
+                    Reading::Sample(scraped.reading.of_model(&recording.record.model))
                 }
             };
             targets.push(TargetReading { target: target.target.clone(), at: target.at, reading });

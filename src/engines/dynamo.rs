@@ -13,6 +13,7 @@
 //! not computed yet. Where the router does not look at load, it is all requests without a first token.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::series::{Combine, Labels, Reader};
 use super::{Engine, Reading, series, sglang, trtllm, vllm};
@@ -217,7 +218,8 @@ fn worker(page: &Page<'_>) -> Reading {
     }
     // A worker serves one model; its engine names it, and knows best what both of them count.
     let own = outer.models.into_values().next().unwrap_or_default();
-    Reading::new(inner.models.into_iter().map(|(model, sample)| (model, with(sample, &own))).collect())
+    let whole = inner.models.into_iter().map(|(model, sample)| (model, with(Arc::unwrap_or_clone(sample), &own)));
+    Reading::new(whole.collect())
 }
 
 /// A sample with what it lacks taken from another.

@@ -30,6 +30,7 @@ pub mod trtllm;
 pub mod vllm;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use dialect::Dialect;
 
@@ -89,7 +90,7 @@ impl Engine {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// A sample per model label; `None` holds the series without one, which belong to every model that is asked for.
-    pub models: BTreeMap<Option<String>, Sample>,
+    pub models: BTreeMap<Option<String>, Arc<Sample>>,
     /// Measurements that the planner can use and this page lacks, by name.
     pub missing: Vec<&'static str>,
 }
@@ -98,18 +99,19 @@ impl Reading {
     /// The reading of these samples, with what none of them has.
     pub fn new(models: BTreeMap<Option<String>, Sample>) -> Self {
         let missing = missing::of(models.values());
-        Self { models, missing }
+        Self { models: models.into_iter().map(|(name, sample)| (name, Arc::new(sample))).collect(), missing }
     }
 
     /// Everything the page says of one model: its own series and those without a model label. Empty where it says nothing.
-    pub fn of_model(&self, model: &ModelId) -> Sample {
+    pub fn of_model(&self, model: &ModelId) -> Arc<Sample> {
         let named = self.models.get(&Some(model.0.clone())).cloned();
         let Some(unnamed) = self.models.get(&None) else { return named.unwrap_or_default() };
         if self.lacks(model) {
             // What the page counts without a label is the work of the models that it does name.
-            return Sample { process_start: unnamed.process_start, ..Sample::default() };
+            return Arc::new(Sample { process_start: unnamed.process_start, ..Sample::default() });
         }
-        let Some(mut sample) = named else { return unnamed.clone() };
+        let Some(named) = named else { return Arc::clone(unnamed) };
+        let mut sample = Sample::clone(&named);
         for (signal, series) in &unnamed.histograms {
             sample.histograms.entry(*signal).or_default().extend(series.clone());
         }
@@ -130,7 +132,7 @@ impl Reading {
             sample.prefill.entry(*gauge).or_insert(*value);
         }
         sample.role = sample.role.or(unnamed.role);
-        sample
+        Arc::new(sample)
     }
 
     /// Whether the page names models, and this one is not among them.

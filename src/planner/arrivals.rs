@@ -11,7 +11,7 @@ use super::memory::Memory;
 use super::observe::{Window, longest_window};
 use super::policy::ModelPolicy;
 use super::predict::level::{LONGEST, Level, Noise, Slice, level};
-use super::sum::{Span, Sum};
+use super::sum::Sum;
 use super::window::{Buckets, Growth};
 use crate::units::{Moment, Role, Tokens};
 
@@ -79,7 +79,7 @@ impl Arrivals {
         if !(seconds > 0.0 && rates.iter().all(|rate| rate.is_finite())) {
             return;
         }
-        let growth = |roles: [Role; 2], signal| growth(memory, policy, roles, signal, now);
+        let growth = |roles: [Role; 2], signal| growth(memory, policy, roles, signal);
         let prompts = growth([Role::Prefill, Role::Aggregated], Signal::PromptTokens);
         let answers = growth([Role::Decode, Role::Aggregated], Signal::OutputTokens);
         let told = |growth: &Option<Growth>, mean: Option<f64>| match (growth, mean, window.observation.requests) {
@@ -183,13 +183,10 @@ fn variation(shape: &[(f64, f64)]) -> f64 {
 }
 
 /// Growth of a histogram at the pools of the first of the roles that shows any.
-fn growth(memory: &Memory, policy: &ModelPolicy, roles: [Role; 2], signal: Signal, now: Moment) -> Option<Growth> {
-    let window = Span { began: memory.window.map_or(now.monotonic, |window| window.started.monotonic), ended: now.monotonic };
+fn growth(memory: &Memory, policy: &ModelPolicy, roles: [Role; 2], signal: Signal) -> Option<Growth> {
     let pools = policy.pools.iter().filter(|pool| roles.contains(&pool.role));
     let sources = pools.filter_map(|pool| memory.source(&SourceId::Pool(pool.pool.clone())));
-    let sums = sources.map(|source| Sum::over(source, window, longest_window(policy)));
-    let sum = sums.reduce(|one, other| one.with(&other))?;
-    sum.total.histograms.get(&signal).cloned()
+    sources.filter_map(|source| Sum::growth(source, signal, longest_window(policy))).reduce(Growth::with)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! series by series and added afterwards, never the other way round.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -58,7 +59,10 @@ impl FailureKind {
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
     /// A page was read. The sample is empty where the page says nothing of this model.
-    Sample(Box<Sample>),
+    ///
+    /// Shared: the page of one round is also the last page that memory holds.
+    #[serde(with = "super::sample::shared")]
+    Sample(Arc<Sample>),
     /// No page.
     Failed(FailureKind),
 }

@@ -499,7 +499,8 @@ impl SourceMemory {
 pub fn remember_rates(memory: &mut Memory, now: Moment) {
     let least = memory.window_elapsed(now).mul_f64(WHOLE_SHARE);
     for target in memory.sources.iter_mut().flat_map(|source| source.targets.values_mut()) {
-        let delta = target.delta().filter(|delta| delta.elapsed >= least || target.last_rate.is_none());
+        let completions = target.delta_of(&[Signal::OutputTokens], &[Tally::Finished]);
+        let delta = completions.filter(|delta| delta.elapsed >= least || target.last_rate.is_none());
         let rate = delta.and_then(|delta| plausible(delta.completed() / delta.elapsed.as_secs_f64()));
         target.last_rate = rate.map(RequestsPerSecond).or(target.last_rate);
     }

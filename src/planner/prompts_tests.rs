@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::planner::input::{Histogram, SeriesKey, SourceInput, TargetReading};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn holding(gauges: &[(Gauge, f64)], role: Option<Role>) -> Sample {
@@ -31,7 +32,7 @@ fn seen(front_ends: &[(&str, f64, f64)]) -> Seen {
     let target = |&(name, sum, count): &(&str, f64, f64)| {
         let histogram = BTreeMap::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
         let sample = Sample { histograms: BTreeMap::from([(Signal::PromptTokens, histogram)]), ..Sample::default() };
-        TargetReading { target: TargetId::from(name), at: Duration::ZERO, reading: Reading::Sample(Box::new(sample)) }
+        TargetReading { target: TargetId::from(name), at: Duration::ZERO, reading: Reading::Sample(Arc::new(sample)) }
     };
     let targets = front_ends.iter().map(target).collect();
     let source = SourceInput { source: SourceId::Traffic, discovery_failed: false, lifecycle: None, targets };

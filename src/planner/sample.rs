@@ -4,8 +4,9 @@
 //! ranks and processes of their servers come together.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::units::{Replicas, Role};
 
@@ -272,5 +273,18 @@ impl Sample {
     /// Whether it says nothing of the model at all.
     pub fn is_empty(&self) -> bool {
         self.histograms.is_empty() && self.tallies.is_empty() && self.workers.is_empty() && self.gauges.is_empty() && self.fleet.is_empty()
+    }
+}
+
+/// How a shared sample is written: as if it were not shared.
+pub(super) mod shared {
+    use super::{Arc, Deserialize, Deserializer, Sample, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(sample: &Arc<Sample>, serializer: S) -> Result<S::Ok, S::Error> {
+        sample.as_ref().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Sample>, D::Error> {
+        Sample::deserialize(deserializer).map(Arc::new)
     }
 }

@@ -15,10 +15,10 @@
 
 use std::time::Duration;
 
-use super::input::SourceId;
+use super::input::{Signal, SourceId};
 use super::memory::SourceMemory;
 use super::observe::WHOLE_SHARE;
-use super::window::{Delta, TargetWindow};
+use super::window::{Delta, Departed, Growth, TargetWindow};
 use crate::units::{Ratio, RequestsPerSecond, Seconds};
 
 /// A stretch of the monotonic clock.
@@ -73,16 +73,13 @@ impl Sum {
         let (mut described_time, mut listed_time) = (0.0, 0.0);
         let mut seen_rates = 0.0;
         let mut silent: Vec<(f64, f64, &TargetWindow)> = Vec::new();
-        let routers = source.source == SourceId::Traffic
-            && (source.targets.values().any(|target| target.is_router() == Some(true)) || source.departed.iter().any(|left| left.router));
-        for target in source.targets.values().filter(|target| !routers || target.is_router() != Some(false)) {
+        for target in counted(source) {
             let listed = Span { began: target.known_from.unwrap_or(window.began).max(window.began), ..window }.seconds();
             listed_time += listed;
             let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
                 silent.push((0.0, listed, target));
                 continue;
             };
-            sum.total.add(&delta);
             sum.described += 1;
             let elapsed = delta.elapsed.as_secs_f64();
             let rate = delta.completed() / elapsed;
@@ -95,6 +92,7 @@ impl Sum {
             sum.supported += rate * share;
             let (arrived, said) = target.arrived(&delta);
             let offered = arrived / elapsed * share;
+            sum.total.add(delta);
             sum.censored |= !said;
             sum.offered += offered;
             if is_described {
@@ -104,9 +102,9 @@ impl Sum {
                 silent.push((rate, listed, target));
             }
         }
-        for departed in source.departed.iter().filter(|left| !routers || left.router) {
+        for departed in counted_departed(source) {
             let (listed, elapsed) = (departed.listed.as_secs_f64(), departed.delta.elapsed.as_secs_f64());
-            sum.total.add(&departed.delta);
+            sum.total.add(departed.delta.clone());
             listed_time += listed;
             described_time += if elapsed >= WHOLE_SHARE * listed { listed } else { elapsed };
             let rate = departed.delta.completed() / whole.max(elapsed);
@@ -131,9 +129,17 @@ impl Sum {
         sum
     }
 
+    /// Growth of one histogram in windows of at most `longest`, all targets added: what `total` says of it.
+    pub fn growth(source: &SourceMemory, signal: Signal, longest: Duration) -> Option<Growth> {
+        let deltas = counted(source).filter_map(|target| target.delta_of(&[signal], &[]).filter(|delta| delta.elapsed <= longest));
+        let listed = deltas.filter_map(|mut delta| delta.histograms.remove(&signal));
+        let departed = counted_departed(source).filter_map(|left| left.delta.histograms.get(&signal)).cloned();
+        listed.chain(departed).reduce(Growth::with)
+    }
+
     /// Two sources of one role as one: variants that serve the same requests.
     pub fn with(mut self, other: &Self) -> Self {
-        self.total.add(&other.total);
+        self.total.add(other.total.clone());
         self.spans.extend(&other.spans);
         self.described += other.described;
         self.coverage = if other.coverage < self.coverage { other.coverage } else { self.coverage };
@@ -155,4 +161,22 @@ impl Sum {
         }
         Seconds(quotient)
     }
+}
+
+/// The targets that count.
+fn counted(source: &SourceMemory) -> impl Iterator<Item = &TargetWindow> {
+    let routers = routers_count(source);
+    source.targets.values().filter(move |target| !routers || target.is_router() != Some(false))
+}
+
+/// Those of them that left.
+fn counted_departed(source: &SourceMemory) -> impl Iterator<Item = &Departed> {
+    let routers = routers_count(source);
+    source.departed.iter().filter(move |left| !routers || left.router)
+}
+
+/// Whether routers stand in a list of traffic targets: they count alone.
+fn routers_count(source: &SourceMemory) -> bool {
+    source.source == SourceId::Traffic
+        && (source.targets.values().any(|target| target.is_router() == Some(true)) || source.departed.iter().any(|left| left.router))
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use super::policy::ChangeRule;
@@ -30,16 +30,8 @@ pub struct Stamped {
     /// On the monotonic clock.
     pub at: Duration,
     /// What the target said. Shared: it is most of what is remembered, and memories are copied in every round.
-    #[serde(serialize_with = "whole", deserialize_with = "shared")]
+    #[serde(with = "super::sample::shared")]
     pub sample: Arc<Sample>,
-}
-
-fn whole<S: Serializer>(sample: &Arc<Sample>, serializer: S) -> Result<S::Ok, S::Error> {
-    sample.serialize(serializer)
-}
-
-fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Sample>, D::Error> {
-    Sample::deserialize(deserializer).map(Arc::new)
 }
 
 /// One target within the window.
@@ -127,7 +119,7 @@ impl TargetWindow {
     /// Takes in a good sample. Answers whether the target restarted since its last one.
     ///
     /// `born_inside` is the process's age at `at`, where it started inside the window.
-    pub fn record(&mut self, at: Duration, sample: &Sample, rule: ChangeRule, born_inside: Option<Duration>) -> bool {
+    pub fn record(&mut self, at: Duration, sample: &Arc<Sample>, rule: ChangeRule, born_inside: Option<Duration>) -> bool {
         self.failures = 0;
         let again = self.last.as_ref().is_some_and(|last| restarted(&last.sample, sample) || restarted(&self.gone, sample));
         let counts = sample.histograms.get(&Signal::OutputTokens).is_some_and(|series| !series.is_empty());
@@ -136,7 +128,7 @@ impl TargetWindow {
             return false;
         }
         self.counts_requests = counts;
-        let taken = Arc::new(sample.clone());
+        let taken = Arc::clone(sample);
         match &mut self.last {
             Some(last) if !again => {
                 part(&mut self.gone, &last.sample, sample);
@@ -193,10 +185,15 @@ impl TargetWindow {
 
     /// What the target did in the window; `None` without two samples.
     pub fn delta(&self) -> Option<Delta> {
+        self.delta_of(&Signal::ALL, &Tally::ALL)
+    }
+
+    /// Of that, only these measurements.
+    pub fn delta_of(&self, signals: &[Signal], tallies: &[Tally]) -> Option<Delta> {
         let (first, last) = (self.first.as_ref()?, self.last.as_ref()?);
-        let mut delta = difference(first, last, &self.gone);
+        let mut delta = difference(first, last, &self.gone, signals, tallies);
         if let Some(carried) = &self.carried {
-            delta.add(carried);
+            delta.add(carried.of(signals, tallies));
             delta.elapsed += carried.elapsed;
         }
         (!delta.elapsed.is_zero()).then_some(delta)
@@ -255,14 +252,26 @@ impl TargetWindow {
 
 impl Delta {
     /// Adds another target's work; the elapsed time stays.
-    pub fn add(&mut self, other: &Self) {
-        for (signal, growth) in &other.histograms {
-            self.histograms.entry(*signal).or_default().add(growth);
+    pub fn add(&mut self, other: Self) {
+        for (signal, growth) in other.histograms {
+            self.histograms.entry(signal).or_default().add(growth);
         }
-        for (tally, growth) in &other.tallies {
-            *self.tallies.entry(*tally).or_default() += growth;
+        for (tally, growth) in other.tallies {
+            *self.tallies.entry(tally).or_default() += growth;
         }
         self.itl_basis = self.itl_basis.max(other.itl_basis);
+    }
+
+    /// Only these measurements of it.
+    fn of(&self, signals: &[Signal], tallies: &[Tally]) -> Self {
+        let histograms = self.histograms.iter().filter(|(signal, _)| signals.contains(signal));
+        let tallies = self.tallies.iter().filter(|(tally, _)| tallies.contains(tally));
+        Self {
+            elapsed: self.elapsed,
+            histograms: histograms.map(|(signal, growth)| (*signal, growth.clone())).collect(),
+            tallies: tallies.map(|(tally, growth)| (*tally, *growth)).collect(),
+            itl_basis: self.itl_basis,
+        }
     }
 
     /// Whether adding the series up did not overflow.
@@ -290,20 +299,27 @@ impl Delta {
 }
 
 impl Growth {
-    fn add(&mut self, other: &Self) {
+    /// Both together.
+    pub fn with(mut self, other: Self) -> Self {
+        self.add(other);
+        self
+    }
+
+    /// Adds another target's, or another series'.
+    pub fn add(&mut self, other: Self) {
         self.sum += other.sum;
         self.count += other.count;
-        self.buckets.add(&other.buckets);
+        self.buckets.add(other.buckets);
     }
 }
 
 impl Buckets {
-    fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {
-            (Self::Unknown, other) => other.clone(),
+            (Self::Unknown, other) => other,
             (known, Self::Unknown) => known,
-            (Self::Known(mut mine), Self::Known(theirs)) if same_bounds(&mine, theirs) => {
-                for (mine, theirs) in mine.iter_mut().zip(theirs) {
+            (Self::Known(mut mine), Self::Known(theirs)) if same_bounds(&mine, &theirs) => {
+                for (mine, theirs) in mine.iter_mut().zip(&theirs) {
                     mine.1 += theirs.1;
                 }
                 Self::Known(mine)
@@ -385,28 +401,41 @@ fn part(gone: &mut Sample, before: &Sample, after: &Sample) {
     gone.workers.retain(|role, _| !after.workers.contains_key(role));
 }
 
-/// Growth from `first` to `last`; series in `gone` grew up to their last sight.
 /// What a target did between two good samples of one process; `None` where it restarted between them.
 pub fn between(first: &Stamped, last: &Stamped) -> Option<Delta> {
-    let delta = difference(first, last, &Sample::default());
+    let delta = difference(first, last, &Sample::default(), &Signal::ALL, &Tally::ALL);
     (!restarted(&first.sample, &last.sample) && !delta.elapsed.is_zero() && delta.is_finite()).then_some(delta)
 }
 
-fn difference(first: &Stamped, last: &Stamped, gone: &Sample) -> Delta {
-    let mut delta = Delta { elapsed: last.at.saturating_sub(first.at), itl_basis: last.sample.itl_basis, ..Delta::default() };
-    for (signal, series) in last.sample.histograms.iter().chain(&gone.histograms) {
-        let baseline = first.sample.histograms.get(signal);
-        let growth = delta.histograms.entry(*signal).or_default();
-        for (key, now) in series {
-            growth.add(&histogram_growth(baseline.and_then(|series| series.get(key)), now));
+/// Growth of these measurements from `first` to `last`; series in `gone` grew up to their last sight.
+fn difference(first: &Stamped, last: &Stamped, gone: &Sample, signals: &[Signal], tallies: &[Tally]) -> Delta {
+    Delta {
+        elapsed: last.at.saturating_sub(first.at),
+        histograms: signals.iter().filter_map(|signal| Some((*signal, growth_between(*signal, first, last, gone)?))).collect(),
+        tallies: tallies.iter().filter_map(|tally| Some((*tally, tally_between(*tally, first, last, gone)?))).collect(),
+        itl_basis: last.sample.itl_basis,
+    }
+}
+
+/// Growth of one histogram, all its series added; `None` where neither `last` nor `gone` has it.
+fn growth_between(signal: Signal, first: &Stamped, last: &Stamped, gone: &Sample) -> Option<Growth> {
+    let baseline = first.sample.histograms.get(&signal);
+    let parts = [&*last.sample, gone].into_iter().filter_map(|sample| sample.histograms.get(&signal));
+    parts.fold(None, |sum, part| {
+        let mut sum: Growth = sum.unwrap_or_default();
+        for (key, now) in part {
+            sum.add(histogram_growth(baseline.and_then(|series| series.get(key)), now));
         }
-    }
-    for (tally, series) in last.sample.tallies.iter().chain(&gone.tallies) {
-        let baseline = first.sample.tallies.get(tally);
-        let then = |key: &SeriesKey| baseline.and_then(|series| series.get(key)).copied().unwrap_or(0.0);
-        *delta.tallies.entry(*tally).or_default() += series.iter().map(|(key, now)| now - then(key)).sum::<f64>();
-    }
-    delta
+        Some(sum)
+    })
+}
+
+/// Growth of one counter, likewise.
+fn tally_between(tally: Tally, first: &Stamped, last: &Stamped, gone: &Sample) -> Option<f64> {
+    let baseline = first.sample.tallies.get(&tally);
+    let then = |key: &SeriesKey| baseline.and_then(|series| series.get(key)).copied().unwrap_or(0.0);
+    let parts = [&*last.sample, gone].into_iter().filter_map(|sample| sample.tallies.get(&tally));
+    parts.map(|part| part.iter().map(|(key, now)| now - then(key)).sum::<f64>()).reduce(|one, other| one + other)
 }
 
 fn histogram_growth(then: Option<&Histogram>, now: &Histogram) -> Growth {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::stream::{Answer, RequestError, Server};
 use crate::engines::{ENGINES, Reading};
 use crate::exposition::{Format, Wanted};
-use crate::planner::input::{Gauge, Sample};
+use crate::planner::input::Gauge;
 use crate::units::{ModelId, Replicas, Role};
 
 /// Tokens of the answer to a trial request.
@@ -162,7 +162,7 @@ pub async fn metrics(server: &Server, model: &str) -> Metrics {
     let Ok(page) = crate::exposition::read(&body, Format::Text, &Wanted::all()) else { return Metrics::default() };
     let Some(engine) = ENGINES.iter().find(|engine| (engine.recognise)(&page)) else { return Metrics::default() };
     let reading: Reading = (engine.read)(&page);
-    let sample: Sample = reading.of_model(&ModelId(model.to_owned()));
+    let sample = reading.of_model(&ModelId(model.to_owned()));
     let gauge = |gauge: Gauge| sample.gauges.get(&gauge).or(sample.fleet.get(&gauge)).copied();
     Metrics {
         engine: Some(engine.name),

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use flate2::Compression;
@@ -103,7 +104,7 @@ pub struct Recording {
     /// The policy that decided.
     pub policy: ModelPolicy,
     /// The memory from before.
-    pub memory: Memory,
+    pub memory: Arc<Memory>,
     /// The plan.
     pub plan: Plan,
     /// Pages at the beginnings of the targets' windows.
@@ -203,7 +204,7 @@ fn write_files(folder: &Path, recording: &Recording) -> io::Result<()> {
         fs::write(path, text)?;
     }
     write_json(&folder.join("policy.json"), &recording.policy)?;
-    write_json(&folder.join("memory.json"), &recording.memory)?;
+    write_json(&folder.join("memory.json"), &*recording.memory)?;
     write_json(&folder.join("plan.json"), &recording.plan)?;
     for (part, pages) in [("before", &recording.before), ("after", &recording.after)] {
         let folder = folder.join(part);
@@ -249,7 +250,7 @@ pub fn read(folder: &Path) -> io::Result<Recording> {
         // The policy holds what they say; only `plan --config` reads them.
         files: BTreeMap::new(),
         policy: read_json(&folder.join("policy.json"))?,
-        memory: read_json(&folder.join("memory.json"))?,
+        memory: Arc::new(read_json(&folder.join("memory.json"))?),
         plan: read_json(&folder.join("plan.json"))?,
         before: pages("before")?,
         after: pages("after")?,

@@ -93,7 +93,6 @@ fn used_lines(body: &[u8], page: &Page<'_>, engine: &Dialect) -> String {
 mod tests {
     use super::*;
     use crate::engines::{Engine, Reading};
-    use crate::planner::input::Sample;
 
     static ENGINE: Engine = Engine {
         name: "test",
@@ -104,7 +103,7 @@ mod tests {
         read: |page| {
             let mut reading = Reading::default();
             for sample in page.families().flat_map(|family| &family.samples) {
-                reading.models.insert(sample.label("model").map(str::to_owned), Sample::default());
+                reading.models.insert(sample.label("model").map(str::to_owned), Default::default());
             }
             reading
         },

@@ -66,7 +66,7 @@ impl Show {
     fn scrape(&self, pool: &PoolPolicy, at: Duration) -> SourceInput {
         let target = |&id: &ReplicaId| {
             let page = self.simulation.fleet.vllm_page(pool.role, id, MODEL, EPOCH);
-            let reading = page.map_or(Reading::Failed(FailureKind::Connect), |page| Reading::Sample(Box::new(page.sample())));
+            let reading = page.map_or(Reading::Failed(FailureKind::Connect), |page| Reading::Sample(Arc::new(page.sample())));
             TargetReading { target: TargetId(format!("{:04}", id.number())), at, reading }
         };
         let targets = self.listed[&pool.role].iter().map(target).collect();

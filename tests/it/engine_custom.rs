@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, Problem, SourceText};
 use inference_planner_exporter::engines::{Dialect, by_name};
@@ -62,7 +63,7 @@ fn a_custom_dialect_reads_what_the_engine_itself_reads() {
     for page in ["vllm-0.11.0-scrape2", "vllm-0.10.2-multiapi-dp2-scrape2"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/engines/vllm/{page}.prom"));
         let body = std::fs::read(path).unwrap();
-        let sample = |dialect: &Dialect| -> Sample {
+        let sample = |dialect: &Dialect| -> Arc<Sample> {
             let scraped = lower(&body, None, Some(dialect.clone()), false).unwrap();
             assert_eq!(scraped.engine, dialect.name());
             scraped.reading.of_model(&model)

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inference_planner_exporter::engines::{Engine, Reading as PageReading, by_name};
@@ -48,7 +49,7 @@ fn reading_of(engine: &Engine, body: &[u8]) -> PageReading {
     (engine.read)(&page)
 }
 
-fn sample(engine: &str, name: &str, model: &str) -> Sample {
+fn sample(engine: &str, name: &str, model: &str) -> Arc<Sample> {
     page(engine, name).of_model(&ModelId::from(model))
 }
 
@@ -91,7 +92,7 @@ fn policy(from: ReplicasFrom) -> ModelPolicy {
 }
 
 /// Sources with their targets' samples in each of several rounds, 15 s apart.
-type Rounds = Vec<Vec<(SourceId, Vec<(&'static str, Sample)>)>>;
+type Rounds = Vec<Vec<(SourceId, Vec<(&'static str, Arc<Sample>)>)>>;
 
 /// The last plan.
 fn planned(rounds: Rounds, policy: &ModelPolicy) -> Plan {
@@ -99,11 +100,8 @@ fn planned(rounds: Rounds, policy: &ModelPolicy) -> Plan {
     let mut last = None;
     for (round, sources) in (0..).zip(rounds) {
         let at = Duration::from_secs(15 * round);
-        let target = |(target, sample): (&str, Sample)| TargetReading {
-            target: TargetId::from(target),
-            at,
-            reading: Reading::Sample(Box::new(sample)),
-        };
+        let target =
+            |(target, sample): (&str, Arc<Sample>)| TargetReading { target: TargetId::from(target), at, reading: Reading::Sample(sample) };
         let sources = sources
             .into_iter()
             .map(|(source, targets)| SourceInput {
@@ -283,7 +281,7 @@ fn infera_routers_add_their_traffic_and_agree_on_the_fleet() {
 #[test]
 fn the_largest_view_of_the_fleet_wins_where_routers_disagree() {
     let mut behind = sample("infera", "infera-sla-model-label-routerB-scrape2", DEEPSEEK);
-    behind.workers = BTreeMap::from([(Role::Prefill, Replicas(5)), (Role::Decode, Replicas(1))]);
+    Arc::make_mut(&mut behind).workers = BTreeMap::from([(Role::Prefill, Replicas(5)), (Role::Decode, Replicas(1))]);
     let router = || sample("infera", "infera-sla-model-label-routerA-scrape2", DEEPSEEK);
     let rounds = vec![vec![(SourceId::Traffic, vec![("a:8000/metrics", router()), ("b:8000/metrics", behind)])]];
     let plan = planned(rounds, &policy(ReplicasFrom::Metric));
@@ -363,7 +361,7 @@ fn both_generations_of_a_gateway_on_one_page_are_not_added() {
     let read = |body: String| reading_of(engine, body.as_bytes()).of_model(&ModelId::from("llama-3.1-8b"));
     let (alone, both) = (read(newer.clone()), read(format!("{older}\n{newer}")));
     assert_eq!((&alone.histograms, &alone.tallies, &alone.gauges), (&both.histograms, &both.tallies, &both.gauges));
-    assert_eq!((alone.workers, alone.fleet[&Gauge::KvUsage]), (both.workers, both.fleet[&Gauge::KvUsage]));
+    assert_eq!((&alone.workers, alone.fleet[&Gauge::KvUsage]), (&both.workers, both.fleet[&Gauge::KvUsage]));
     assert_eq!(alone.itl_basis, both.itl_basis);
 }
 

@@ -175,7 +175,7 @@ proptest! {
                 prop_assert!(last.gauges.values().chain(last.fleet.values()).all(|value| value.is_finite()));
                 // What the page said before it was changed is the other end of a window.
                 let first = lower(&good, None, None, false).map(|scraped| sample(&scraped.reading)).unwrap_or_default();
-                let stamped = |seconds, sample| Some(Stamped { at: Duration::from_secs(seconds), sample: std::sync::Arc::new(sample) });
+                let stamped = |seconds, sample| Some(Stamped { at: Duration::from_secs(seconds), sample });
                 for (first, last) in [(first.clone(), last.clone()), (last, first)] {
                     let _held = TargetWindow { first: stamped(0, first), last: stamped(15, last), ..TargetWindow::default() }.delta();
                 }

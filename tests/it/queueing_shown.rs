@@ -360,7 +360,7 @@ impl Server {
     fn reading(&self) -> Reading {
         let [requests, input, output, ttft, itl] = self.served;
         let histogram = |sum| BTreeMap::from([(SeriesKey::default(), Histogram { sum, count: requests, ..Histogram::default() })]);
-        Reading::Sample(Box::new(Sample {
+        Reading::Sample(Arc::new(Sample {
             histograms: BTreeMap::from([
                 (Signal::PromptTokens, histogram(input)),
                 (Signal::OutputTokens, histogram(output)),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use inference_planner_exporter::config::ScrapeConfig;
 use inference_planner_exporter::engines::{Dialect, Engine, Reading};
-use inference_planner_exporter::planner::input::{FailureKind, Sample};
+use inference_planner_exporter::planner::input::FailureKind;
 use inference_planner_exporter::scrape::report::{Scraped, TargetReport};
 use inference_planner_exporter::scrape::{Job, Scraper};
 use inference_planner_exporter::units::TargetId;
@@ -23,7 +23,7 @@ pub static ENGINE: Engine = Engine {
     recognise: |page| page.family("running").is_some(),
     read: |page| {
         let samples = page.family("running").into_iter().flat_map(|family| &family.samples);
-        let models = samples.map(|sample| (sample.label("model").map(str::to_owned), Sample::default())).collect();
+        let models = samples.map(|sample| (sample.label("model").map(str::to_owned), Default::default())).collect();
         Reading { models, missing: Vec::new() }
     },
 };

@@ -1,6 +1,7 @@
 //! Do the simulator's pages lead the planner to what really happened? Page, exposition, engine, window, against the simulator's own truth.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use inference_planner_exporter::engines::{by_name, render};
@@ -52,7 +53,7 @@ fn aggregated() -> FleetSettings {
 }
 
 /// What the planner reads from a page.
-fn sample(engine: &str, text: &str) -> Sample {
+fn sample(engine: &str, text: &str) -> Arc<Sample> {
     let engine = by_name(engine).expect("an engine");
     let page = read(text.as_bytes(), Format::Text, &Wanted::new(engine.family_names())).expect("a page");
     assert!((engine.recognise)(&page));
@@ -62,9 +63,9 @@ fn sample(engine: &str, text: &str) -> Sample {
 
 /// What the planner reads from the pages of all routers of a fleet, or of all its replicas of one role. The short way without text must
 /// give the very same.
-fn samples(fleet: &Fleet, source: Option<Role>) -> Vec<Sample> {
-    let same = |(read, short): (Sample, Sample)| {
-        assert_eq!(read, short);
+fn samples(fleet: &Fleet, source: Option<Role>) -> Vec<Arc<Sample>> {
+    let same = |(read, short): (Arc<Sample>, Sample)| {
+        assert_eq!(*read, short);
         read
     };
     match source {
@@ -99,7 +100,7 @@ fn windows(settings: FleetSettings, source: Option<Role>, from: Duration, to: Du
         assert!(!window.record(to, &sample, ChangeRule::SkipWindow, None), "nothing restarted");
         let delta = window.delta().expect("two samples");
         assert_eq!(delta.elapsed, to - from);
-        sum.add(&delta);
+        sum.add(delta);
     }
     (sum, before, simulation.fleet.truth())
 }

@@ -154,7 +154,7 @@ fn days(planner: &'static str, days: u32) -> Vec<Day> {
             }
             // Looking costs more than the round.
             if round % 8 == 0 {
-                day.entries = day.entries.max(done.iter().map(|round| entries(&serde_json::to_value(&round.after).unwrap())).sum());
+                day.entries = day.entries.max(done.iter().map(|round| entries(&serde_json::to_value(&*round.after).unwrap())).sum());
                 let snapshot = life.exporter.snapshot(life.now);
                 let history: usize = snapshot.models.iter().map(|model| model.history.bytes()).sum();
                 let kept = serde_json::to_value(life.exporter.kept_decisions()).unwrap();

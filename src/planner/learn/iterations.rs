@@ -115,7 +115,8 @@ pub struct Iterations {
     samples: Vec<Sample>,
     /// Those in a row that were too far off.
     doubted: Vec<Sample>,
-    /// The last line that its samples told. An hour at one load tells none, and contradicts none either.
+    /// The line through the samples, made when one comes and not when it is asked for; where they tell none, the last that they told. An hour at one
+    /// load tells none, and contradicts none either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     told: Option<Iteration>,
     input: Recent,
@@ -190,7 +191,7 @@ impl Iterations {
                 return Taken::Rejected;
             }
             self.samples = std::mem::take(&mut self.doubted);
-            self.told = None;
+            self.told = self.fitted(settings.least).ok();
             return Taken::Restarted;
         }
         self.doubted.clear();
@@ -229,7 +230,7 @@ impl Iterations {
 
     /// The line through the samples, of which there must be `least`, or why there is none.
     pub fn line(&self, least: usize) -> Result<Iteration, Unfit> {
-        self.fitted(least).or_else(|why| self.told.ok_or(why))
+        self.told.map_or_else(|| self.fitted(least), Ok)
     }
 
     fn fitted(&self, least: usize) -> Result<Iteration, Unfit> {

@@ -1,6 +1,7 @@
 //! Does preset auto keep what stands when servers fall silent, hang, restart, rest, or do not say enough?
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -123,7 +124,7 @@ fn routed(rate: f64, waiting: f64) -> Plan {
         router.serve(Served::typical(rate * 5.0));
         let mut sample = router.sample();
         sample.gauges = BTreeMap::from([(Gauge::InFlight, 30.0 + waiting), (Gauge::Waiting, waiting)]);
-        last = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]));
+        last = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]));
     }
     last.unwrap()
 }

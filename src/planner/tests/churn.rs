@@ -1,5 +1,7 @@
 //! What happens while replicas come and go? Pools that are measured themselves, at a constant demand spread over whoever is listed.
 
+use std::sync::Arc;
+
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Plan, Reason};
@@ -48,7 +50,7 @@ impl Pools {
             let reading = |(index, replica): (usize, &Router)| {
                 let mut sample = replica.sample();
                 sample.workers.clear();
-                (format!("{role}-{:03}:8000/metrics", self.gone[role] + index), Reading::Sample(Box::new(sample)))
+                (format!("{role}-{:03}:8000/metrics", self.gone[role] + index), Reading::Sample(Arc::new(sample)))
             };
             self.listed[role].iter().enumerate().map(reading).collect()
         });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dynamo::SETTINGS;
@@ -128,7 +129,7 @@ impl Fleet {
         let reading = |index: usize, role: Role, replica: &Replica| {
             let mut sample = replica.sample(role);
             (self.edit)(&mut sample);
-            let reading = if index < self.silent { failed() } else { Reading::Sample(Box::new(sample)) };
+            let reading = if index < self.silent { failed() } else { Reading::Sample(Arc::new(sample)) };
             (format!("r{index:04}:8000/metrics"), reading)
         };
         let pools = self.world.policy.pools.iter().zip(&self.pools);

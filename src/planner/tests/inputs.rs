@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::world::*;
 use crate::planner::input::*;
@@ -36,7 +37,7 @@ fn page(gauges: &[(Gauge, f64)]) -> Sample {
 }
 
 fn reading(sample: Sample) -> Reading {
-    Reading::Sample(Box::new(sample))
+    Reading::Sample(Arc::new(sample))
 }
 
 fn pools(prefill: Sample, decode: Sample) -> Vec<(SourceId, Vec<(&'static str, Reading)>)> {

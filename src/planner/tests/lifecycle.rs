@@ -1,5 +1,7 @@
 //! What does the planner make of pods that start, end or are replaced? Pools whose orchestrator is known.
 
+use std::sync::Arc;
+
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{Plan, Reason, StepReason};
@@ -34,7 +36,7 @@ fn round(world: &mut World, at: f64, told: Lifecycle, usage: f64) -> Plan {
     let names: Vec<String> = (0..told.ready).map(|index| format!("{index:03}:1/metrics")).collect();
     let sample = || {
         let gauges = [(Gauge::KvUsage, usage), (Gauge::Running, 9.0), (Gauge::Waiting, 0.0)].into_iter().collect();
-        Reading::Sample(Box::new(Sample { gauges, workers: Default::default(), ..Router::default().sample() }))
+        Reading::Sample(Arc::new(Sample { gauges, workers: Default::default(), ..Router::default().sample() }))
     };
     world.round_of(at, vec![(pool_id(), names.iter().map(|name| (name.as_str(), sample())).collect())])
 }
@@ -124,7 +126,7 @@ fn slow_world() -> World {
 fn slow_round(world: &mut World, at: f64, router: &Router, told: Lifecycle) -> Plan {
     world.lifecycle.insert(pool_id(), told);
     let decode = (0..told.ready).map(|index| format!("{index:03}:1/metrics")).collect::<Vec<_>>();
-    let decode = decode.iter().map(|name| (name.as_str(), Reading::Sample(Box::default()))).collect();
+    let decode = decode.iter().map(|name| (name.as_str(), Reading::Sample(Arc::default()))).collect();
     world.round_of(at, vec![(SourceId::Traffic, vec![("r:1/metrics", router.reading())]), (pool_id(), decode)])
 }
 
@@ -182,6 +184,6 @@ fn a_front_end_that_kubernetes_finds_is_no_pod_of_the_pool() {
     world.lifecycle.insert(SourceId::Traffic, pods(1, 6, 0));
     let front_end =
         Sample { gauges: [(Gauge::InFlight, 7.0)].into_iter().collect(), workers: Default::default(), ..Router::default().sample() };
-    let plan = world.round(0.0, vec![("f:1/metrics", Reading::Sample(Box::new(front_end)))]);
+    let plan = world.round(0.0, vec![("f:1/metrics", Reading::Sample(Arc::new(front_end)))]);
     assert_eq!((plan.pools[0].coming_replicas, recommended(&plan)), (None, None));
 }

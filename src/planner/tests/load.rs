@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -75,7 +76,7 @@ fn counters() -> Sample {
 
 fn server(usage: f64, running: f64, waiting: f64) -> Reading {
     let gauges = BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::Running, running), (Gauge::Waiting, waiting)]);
-    Reading::Sample(Box::new(Sample { gauges, ..counters() }))
+    Reading::Sample(Arc::new(Sample { gauges, ..counters() }))
 }
 
 const NAMES: [&str; 4] = ["a:1/metrics", "b:1/metrics", "c:1/metrics", "d:1/metrics"];
@@ -135,7 +136,7 @@ fn a_silent_server_stops_a_decrease_and_not_an_increase() {
 #[test]
 fn a_server_that_does_not_say_how_full_it_is_holds_the_pool() {
     let mut world = World::new(policy());
-    let blank = || Reading::Sample(Box::new(counters()));
+    let blank = || Reading::Sample(Arc::new(counters()));
     let plan = rounds(&mut world, 0.0, 3, &[blank(), blank()]);
     assert_eq!((plan.reason, plan.pools[0].recommended_replicas), (Reason::MissingCapability, None));
     let down = rounds(&mut world, 15.0, 3, &[failed(), failed()]);
@@ -153,7 +154,7 @@ fn a_prefill_pool_without_a_context_length_is_held_and_its_neighbour_is_not() {
     };
     let queued = |tokens: f64| {
         let gauges = BTreeMap::from([(Gauge::QueuedPromptTokens, tokens)]);
-        Reading::Sample(Box::new(Sample { gauges, ..counters() }))
+        Reading::Sample(Arc::new(Sample { gauges, ..counters() }))
     };
     let mut world = World::new(policy.clone());
     let plan = world.round_of(0.0, sources(queued(9000.0), server(1.0, 10.0, 5.0)));
@@ -195,7 +196,7 @@ fn after_a_blind_time_the_fleet_is_watched_anew_before_it_shrinks() {
 
 #[test]
 fn what_is_not_known_to_be_empty_does_not_shrink() {
-    let gauges = |list: &[(Gauge, f64)]| Reading::Sample(Box::new(Sample { gauges: list.iter().copied().collect(), ..counters() }));
+    let gauges = |list: &[(Gauge, f64)]| Reading::Sample(Arc::new(Sample { gauges: list.iter().copied().collect(), ..counters() }));
     let no_queue_gauge = [(Gauge::KvUsage, 0.0), (Gauge::Running, 0.0)];
     let queue_without_memory = [(Gauge::KvUsage, 0.0), (Gauge::Running, 10.0), (Gauge::Waiting, 50.0)];
     let nothing_runs = [(Gauge::KvUsage, 0.2), (Gauge::Running, 0.0), (Gauge::Waiting, 500.0)];
@@ -210,7 +211,7 @@ fn what_is_not_known_to_be_empty_does_not_shrink() {
 #[test]
 fn a_routers_own_queue_counts_for_its_fleet() {
     let front_end = |queued: f64, usage: f64| {
-        Reading::Sample(Box::new(Sample {
+        Reading::Sample(Arc::new(Sample {
             gauges: BTreeMap::from([(Gauge::Waiting, queued)]),
             fleet: BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::KvCapacityTokens, 10_000.0)]),
             workers: BTreeMap::from([(Role::Aggregated, Replicas(4))]),
@@ -244,7 +245,7 @@ fn a_pool_whose_own_list_is_empty_is_not_planned_from_its_router() {
 
 #[test]
 fn a_front_end_among_the_urls_is_no_replica() {
-    let front_end = Reading::Sample(Box::new(Sample { gauges: BTreeMap::from([(Gauge::InFlight, 7.0)]), ..counters() }));
+    let front_end = Reading::Sample(Arc::new(Sample { gauges: BTreeMap::from([(Gauge::InFlight, 7.0)]), ..counters() }));
     let mut front_end_alone = World::new(policy());
     let alone = rounds(&mut front_end_alone, 0.0, 3, std::slice::from_ref(&front_end));
     assert_eq!((alone.reason, alone.pools[0].recommended_replicas), (Reason::MissingCapability, None));

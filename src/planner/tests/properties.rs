@@ -1,6 +1,7 @@
 //! Which rules hold for every history? The invariants of `lib.rs` as far as the planner keeps them, on random but repeatable histories.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -107,7 +108,7 @@ struct Pages(BTreeMap<u8, BTreeMap<u8, [f64; 6]>>);
 impl Pages {
     fn reading(&mut self, target: u8, answer: &Answer) -> Reading {
         let Answer::Page { series, moves, workers, start } = answer else {
-            return if matches!(answer, Answer::Fail) { failed() } else { Reading::Sample(Box::default()) };
+            return if matches!(answer, Answer::Fail) { failed() } else { Reading::Sample(Arc::default()) };
         };
         let known = self.0.entry(target).or_default();
         let values = known.entry(*series).or_default();
@@ -131,7 +132,7 @@ impl Pages {
         if let Some((prefill, decode)) = workers {
             sample.workers = BTreeMap::from([(Role::Prefill, Replicas(*prefill)), (Role::Decode, Replicas(*decode))]);
         }
-        Reading::Sample(Box::new(sample))
+        Reading::Sample(Arc::new(sample))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::{MIDNIGHT, infera_policy};
@@ -154,7 +155,7 @@ impl World {
     fn look(&mut self) -> Plan {
         let at = Duration::from_secs_f64(self.seconds * self.minutes as f64);
         let reading = |index: usize, server: &Server| {
-            if self.dark.contains(&index) { Reading::Failed(FailureKind::Timeout) } else { Reading::Sample(Box::new(server.sample())) }
+            if self.dark.contains(&index) { Reading::Failed(FailureKind::Timeout) } else { Reading::Sample(Arc::new(server.sample())) }
         };
         let sources = (0..).zip(&self.pools).zip(&self.policy.pools).map(|((index, servers), pool)| SourceInput {
             source: SourceId::Pool(pool.pool.clone()),

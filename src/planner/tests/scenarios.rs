@@ -1,5 +1,6 @@
 //! What does each kind of window lead to? Time walks of preset infera with explicit moments: 5 s scrapes, 180 s windows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::world::*;
@@ -25,14 +26,14 @@ fn decision_after(spoil: impl Fn(&mut Sample)) -> Plan {
     let _quiet = world.drive(&mut router, 180.0, 295.0, BUSY);
     let mut sample = router.sample();
     spoil(&mut sample);
-    let _spoilt = world.round(300.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample.clone())))]);
+    let _spoilt = world.round(300.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample.clone())))]);
     for round in 61..=72 {
         // Everything keeps growing from where the spoilt page left it.
         for series in sample.histograms.values_mut().flat_map(|series| series.values_mut()) {
             series.count += 100.0;
             series.sum += 39.6;
         }
-        let plan = world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample.clone())))]);
+        let plan = world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample.clone())))]);
         if round == 72 {
             return plan;
         }
@@ -118,7 +119,7 @@ fn a_restart_is_seen_by_a_falling_counter_a_start_time_or_a_creation_time() {
     for at in 0..=72 {
         let mut sample = router.sample();
         started(if at < 50 { 1.0 } else { 2.0 })(&mut sample);
-        let plan = world.round(f64::from(at) * 5.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]);
+        let plan = world.round(f64::from(at) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]);
         router.serve(Served::typical(100.0));
         if at == 72 {
             assert_eq!(plan.reason, Reason::CounterReset, "creation time");
@@ -207,7 +208,7 @@ fn requests_without_sla_histograms_are_told_from_no_requests() {
             if absent {
                 sample.histograms.clear();
             }
-            plan = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]));
+            plan = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]));
             router.serve(Served::typical(100.0));
         }
         assert_eq!(plan.unwrap().reason, Reason::SlaMetricsDisabled, "families absent: {absent}");
@@ -246,7 +247,7 @@ fn no_decode_replica_or_an_unknown_number_of_them_holds() {
             router.serve(Served::typical(3600.0));
             let mut sample = router.sample();
             sample.workers.remove(&role);
-            world.round(at, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))])
+            world.round(at, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))])
         };
         assert_eq!((round(360.0).reason, round(540.0).reason), (Reason::None, reason));
         let plan = round(720.0);
@@ -353,7 +354,7 @@ fn a_new_series_of_a_known_target_counts_from_zero_and_a_vanished_one_up_to_its_
                 sample.histograms.get_mut(&signal).unwrap().insert(key("worker=\"b\""), series.into_values().next().unwrap());
             }
         }
-        plan = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]));
+        plan = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]));
     }
     let plan = plan.unwrap();
     assert_eq!((plan.reason, plan.observation.unwrap().requests), (Reason::None, Some(Requests(36.0 * 50.0 + 21.0 * 50.0))));
@@ -376,7 +377,7 @@ fn a_target_that_answers_from_several_processes_in_turn_is_named() {
             } else {
                 sample.process_start = Some(born);
             }
-            plan = Some(world.round(f64::from(round) * 45.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]));
+            plan = Some(world.round(f64::from(round) * 45.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]));
         }
         assert_eq!(plan.unwrap().reason, Reason::CounterReset);
         let target = world.memory.sources[0].targets.values().next().unwrap();

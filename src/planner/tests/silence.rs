@@ -1,5 +1,7 @@
 //! What happens when targets fall silent? Coverage, hung targets, total loss and recovery.
 
+use std::sync::Arc;
+
 use super::world::*;
 use crate::planner::input::*;
 use crate::planner::plan::{HoldKind, Plan, Reason, StepReason};
@@ -165,7 +167,7 @@ fn a_router_that_answers_without_its_series_is_silent_and_not_idle() {
             if lost {
                 lose(&mut second);
             }
-            world.round(at, vec![("a:8000/metrics", routers[0].reading()), ("b:8000/metrics", Reading::Sample(Box::new(second)))])
+            world.round(at, vec![("a:8000/metrics", routers[0].reading()), ("b:8000/metrics", Reading::Sample(Arc::new(second)))])
         };
         let _baseline = round(0.0, false);
         let plans: Vec<_> = (1..=144).map(|tick| round(f64::from(tick) * 5.0, tick > 40)).collect();
@@ -190,7 +192,7 @@ fn a_worker_count_that_is_missing_at_the_boundary_is_the_one_before() {
     }
     let mut sample = router.sample();
     sample.workers.remove(&Role::Prefill);
-    let plan = world.round(180.0, vec![("a:8000/metrics", Reading::Sample(Box::new(sample)))]);
+    let plan = world.round(180.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]);
     // 0.215 * (0.9/0.215 - 1) * 3 / 0.285 = 7.2
     assert_eq!((plan.reason, plan.envelope.as_ref().unwrap().prefill_replicas, counts(&plan)[0]), (Reason::None, Replicas(3), Some(8)));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::dynamo::SETTINGS;
@@ -100,7 +101,7 @@ impl Server {
         let key = SeriesKey::default;
         let histogram = |sum, count| BTreeMap::from([(key(), Histogram { sum, count, ..Histogram::default() })]);
         let tally = |value| BTreeMap::from([(key(), value)]);
-        Reading::Sample(Box::new(Sample {
+        Reading::Sample(Arc::new(Sample {
             process_start: Some(MIDNIGHT as f64 + self.started),
             histograms: BTreeMap::from([
                 (Signal::Ttft, histogram(self.prompts * 0.05, self.prompts)),
@@ -235,12 +236,12 @@ fn a_front_end_tells_the_limits_of_its_servers_where_they_and_the_operator_do_no
     let front_end = |limits: &[(Gauge, f64)]| {
         let sample =
             Sample { gauges: BTreeMap::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
-        (SourceId::Traffic, vec![("f:8000/metrics", Reading::Sample(Box::new(sample)))])
+        (SourceId::Traffic, vec![("f:8000/metrics", Reading::Sample(Arc::new(sample)))])
     };
     let replicas = |kv: bool| {
         let mut reading = servers[0].reading();
         if let (Reading::Sample(sample), false) = (&mut reading, kv) {
-            sample.gauges.remove(&Gauge::KvCapacityTokens);
+            Arc::make_mut(sample).gauges.remove(&Gauge::KvCapacityTokens);
         }
         (SourceId::Pool(PoolId::from("p")), vec![("a:8000/metrics", reading)])
     };

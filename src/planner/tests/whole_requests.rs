@@ -1,6 +1,7 @@
 //! Can prefill servers be planned that count whole requests only, once a front end says how long prompts are?
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::world::*;
 use crate::planner::input::*;
@@ -38,7 +39,7 @@ impl Fleet {
 
     fn round(&self, world: &mut World, at: f64, with_front_end: bool) -> Plan {
         let histogram = |sum, count| BTreeMap::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
-        let server = Reading::Sample(Box::new(Sample {
+        let server = Reading::Sample(Arc::new(Sample {
             histograms: BTreeMap::from([(Signal::RequestDuration, histogram(self.seconds, self.prompts))]),
             tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(SeriesKey::default(), self.prompts)]))]),
             gauges: BTreeMap::from([(Gauge::InFlight, self.held)]),
@@ -46,7 +47,7 @@ impl Fleet {
             ..Sample::default()
         }));
         let all = 2.0 * self.prompts;
-        let front_end = Reading::Sample(Box::new(Sample {
+        let front_end = Reading::Sample(Arc::new(Sample {
             histograms: BTreeMap::from([
                 (Signal::Ttft, histogram(2.0 * self.seconds + 0.01 * all, all)),
                 (Signal::PromptTokens, histogram(2.0 * self.tokens, all)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::planner::allotment::Grant;
@@ -140,7 +141,7 @@ impl Router {
     }
 
     pub fn reading(&self) -> Reading {
-        Reading::Sample(Box::new(self.sample()))
+        Reading::Sample(Arc::new(self.sample()))
     }
 }
 

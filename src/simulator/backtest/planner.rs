@@ -7,6 +7,7 @@
 //! that take requests, because the simulated ones have no addresses to be discovered.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::policy::{Answer, Policy, PoolWhy, View, Why};
@@ -50,7 +51,7 @@ impl Planner {
                 // Eight digits, so that names sort as numbers do.
                 target: TargetId(format!("{name}-{number:08}")),
                 at: view.now(),
-                reading: Reading::Sample(Box::new(sample)),
+                reading: Reading::Sample(Arc::new(sample)),
             };
             SourceInput { source, discovery_failed: false, targets: samples.into_iter().map(target).collect(), lifecycle: None }
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use inference_planner_exporter::planner::input::{ModelInput, Reading, SourceId, SourceInput, TargetReading};
@@ -174,7 +175,7 @@ fn source(variant: &Variant, fleet: &Fleet, now: Duration) -> SourceInput {
             .map(|(number, sample)| TargetReading {
                 target: TargetId(format!("{}-{number:08}", variant.name)),
                 at: now,
-                reading: Reading::Sample(Box::new(sample)),
+                reading: Reading::Sample(Arc::new(sample)),
             })
             .collect(),
         lifecycle: None,
