@@ -366,6 +366,9 @@ families! {
     PREDICTED_REQUESTS_PER_SECOND = Gauge "predicted_requests_per_second" Model [] "Requests a second expected in the next window.";
     PREDICTED_MEAN_INPUT_TOKENS = Gauge "predicted_mean_input_tokens" Model [] "Mean prompt length expected in the next window.";
     PREDICTED_MEAN_OUTPUT_TOKENS = Gauge "predicted_mean_output_tokens" Model [] "Mean generated length expected in the next window.";
+    PROPOSER_ERROR_RATIO = Gauge "proposer_error_ratio" Pool [PROPOSER]
+        "Mean distance of what each proposer of preset auto asked for from what was needed when it could serve, over what was needed. The last hours.";
+    PROPOSER_SHORT_RATIO = Gauge "proposer_short_ratio" Pool [PROPOSER] "Of that, what was lacking.";
     PREDICTOR_ERROR_RATIO = Gauge "predictor_error_ratio" Model [PREDICTOR] "Mean distance of recent forecasts of requests from what came, over what came, for each predictor that runs.";
     WINDOW_COVERAGE_RATIO = Gauge "window_coverage_ratio" Pool [] "Share of the known replicas that the last window describes.";
     REPLICA_CAPACITY = Gauge "replica_capacity_requests_per_second" Pool [PROPOSER, BOUND] "Requests a second that one replica serves within the objectives. Absent where no rate meets them.";

@@ -200,6 +200,10 @@ impl Samples {
         for (proposer, replicas) in &pool.proposed {
             self.put(&catalog::PROPOSED_REPLICAS, &extend(labels, proposer.as_str()), replicas.as_f64());
         }
+        for (proposer, score) in pool.auto.iter().flat_map(|auto| &auto.scores) {
+            self.put(&catalog::PROPOSER_ERROR_RATIO, &extend(labels, proposer.as_str()), score.error.get());
+            self.put(&catalog::PROPOSER_SHORT_RATIO, &extend(labels, proposer.as_str()), score.short.get());
+        }
         self.put(&catalog::GPUS_PER_REPLICA, &labels, f64::from(pool.gpus_per_replica));
         self.put(&catalog::WINDOW_COVERAGE_RATIO, &labels, pool.coverage.map(Ratio::get));
         let followed = recommended.zip(pool.current_replicas).map(|(recommended, current)| recommended == current);

@@ -38,6 +38,7 @@ use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason
 use super::policy::{AutoPolicy, CapacityModel, ModelPolicy, PoolPolicy};
 use super::prompts;
 use super::propose::{Wish, gpus_of};
+use super::shadows;
 use super::sizing::limits;
 use super::slow::{IDLE_AFTER, lacking};
 use super::startup::Growth;
@@ -211,8 +212,13 @@ impl Scene<'_> {
                 if recent > padded { StepReason::RecentlyNeeded } else { StepReason::PaddedDemand },
             ),
         );
+        let mut asked = shadows::simpler(demand, coming.rate.value * coming.supported);
+        asked.insert(Proposer::Auto, wanted);
+        let known = memory.followed.entry(pool.pool.clone()).or_default();
+        known.shadows.note(&asked, demand.need(coming.rate.value * coming.supported), horizon, now);
+        let scores = known.shadows.scores();
         let part = decision.pools.entry(pool.pool.clone()).or_default();
-        part.proposed = BTreeMap::from([(Proposer::Auto, wanted)]);
+        part.proposed = asked;
         part.unbounded = Some(wanted);
         let within = |count: u32| demand.within(count, rate).map(Ratio);
         part.auto = Some(AutoTrace {
@@ -235,6 +241,7 @@ impl Scene<'_> {
             wave: RequestsPerSecond(wave),
             padded,
             recent,
+            scores,
         });
         part.steps = bounded.steps;
         part.limits_active = bounded.limits;

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::needed::{Demand, MOST};
 use super::rhythm::Rhythm;
+use super::shadows::Shadows;
 use crate::units::{Moment, Replicas};
 
 /// Time within which new replicas are to have worked off what waits, seconds.
@@ -58,6 +59,9 @@ pub struct Followed {
     lowered_at: Option<Duration>,
     /// The count that works off what waits; 0 where nothing does.
     catching: Replicas,
+    /// What simpler rules would have asked for.
+    #[serde(default)]
+    pub shadows: Shadows,
 }
 
 /// What a pool has to do in this moment.

@@ -43,6 +43,7 @@ mod render;
 pub mod reversals;
 pub mod rhythm;
 mod sample;
+pub mod shadows;
 mod sizing;
 mod slow;
 pub mod startup;

@@ -113,6 +113,8 @@ closed_set! {
         Regression = "regression", "The forecast traffic over what one replica serves, by the cost of iterations that was learned.";
         Load = "load", "The latencies that the next request would see, by that cost and the loads of the moment.";
         Threshold = "threshold", "Thresholds on load signals.";
+        MeanCapacity = "mean_capacity", "The traffic of the moment over what one replica serves on average. Beside preset auto, decides nothing.";
+        MeanLatency = "mean_latency", "The smallest count whose mean latencies meet the objectives. Beside preset auto, decides nothing.";
         Auto = "auto", "The combined model of preset auto.";
     }
 }

@@ -1,14 +1,17 @@
 //! By which numbers is a pool as full, or a replica as able, as the plan says? The parts of a plan from which a person redoes the arithmetic: the
 //! envelope's, the fast loop's rules, and the queueing model's.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::learn::Update;
 use super::learn::interval::CapacityInterval;
 use super::model::iteration::Costs;
 use super::model::queueing::{Lengths, Objective, Parameters, SloMultiplier};
-use super::plan::{Latencies, LatencyCause, LoadRule};
+use super::plan::{Latencies, LatencyCause, LoadRule, Proposer};
 use super::propose::load::Load;
+use super::shadows::Score;
 use crate::units::{Ratio, Replicas, Requests, RequestsPerSecond, Seconds, TargetId, Tokens, TokensPerSecond};
 
 /// The numbers that a load comes from, as the page has them. What the rule does not use, or nobody knows, is `None`.
@@ -226,6 +229,9 @@ pub struct AutoTrace {
     pub padded: Replicas,
     /// The most that was needed within the delay of a decrease.
     pub recent: Replicas,
+    /// How far each proposer was from what was needed when it could serve; empty before the first start-up is over.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<Proposer, Score>,
 }
 
 /// What the queueing model knows of the replicas of a pool, so that a person can redo the arithmetic. Formulas: `planner/model/queueing.rs`.

@@ -28,6 +28,9 @@ pub(super) fn value(trace: &AutoTrace) -> Value {
         "worked_off_before_it": trace.wave.get(),
         "needed_for_a_tenth_more": trace.padded.0,
         "recently_needed": trace.recent.0,
+        "scores": trace.scores.iter().map(|(proposer, score)| {
+            (proposer.as_str().to_owned(), json!({ "error": score.error.get(), "short": score.short.get() }))
+        }).collect::<serde_json::Map<_, _>>(),
     })
 }
 
@@ -42,7 +45,9 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             format!("with {} replicas {} of the requests meet it, with one less {}", trace.need, percent(share), percent(less))
         }
     };
-    vec![
+    let scored = trace.scores.iter().map(|(proposer, score)| format!("{proposer} by {} ({} too few)", percent(score.error), percent(score.short)));
+    let scored: Vec<String> = scored.collect();
+    let mut sentences = vec![
         format!(
             "{} requests/s arrive, by what came in the last {} s, and {} more a minute; noise {}. Until {} s from now, when a replica that is asked for now can serve, that is at most {} with a standard error of {} included.",
             number(trace.rate.get()),
@@ -68,5 +73,9 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             trace.padded,
             trace.recent,
         ),
-    ]
+    ];
+    if !scored.is_empty() {
+        sentences.push(format!("In the last hours each was off from what was needed when it could serve: {}.", scored.join(", ")));
+    }
+    sentences
 }

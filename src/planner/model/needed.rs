@@ -127,19 +127,9 @@ impl Demand<'_> {
         if share >= self.share {
             return Replicas(1);
         }
-        // Too few: fewer than carry the load. A fleet of thousands is searched in steps that grow, and then halved.
-        let (mut few, mut step) = (least(carried.floor()).saturating_sub(1), 1);
-        let enough = |count: u32| count >= MOST || self.within(count, rate).is_none_or(|share| share >= self.share);
-        let mut many = few.saturating_add(step).min(MOST);
-        while !enough(many) {
-            (few, step) = (many, step.saturating_mul(2));
-            many = few.saturating_add(step).min(MOST);
-        }
-        while many - few > 1 {
-            let middle = few + (many - few) / 2;
-            if enough(middle) { many = middle } else { few = middle }
-        }
-        Replicas(many)
+        // Too few: fewer than carry the load.
+        let few = least(carried.floor()).saturating_sub(1);
+        Replicas(smallest(few, |count| self.within(count, rate).is_none_or(|share| share >= self.share)))
     }
 
     /// Requests a second that one replica serves at most.
@@ -180,6 +170,23 @@ impl Demand<'_> {
         });
         Latencies { ttft_seconds: ttft, itl_seconds: time.map(|time| Seconds(time / self.accepted)) }
     }
+}
+
+/// The smallest count above `few` that is enough, where more always are; [`MOST`] where none is. A fleet of thousands is searched in steps that grow,
+/// and then halved.
+pub(in crate::planner) fn smallest(few: u32, enough: impl Fn(u32) -> bool) -> u32 {
+    let enough = |count: u32| count >= MOST || enough(count);
+    let (mut few, mut step) = (few, 1);
+    let mut many = few.saturating_add(step).min(MOST);
+    while !enough(many) {
+        (few, step) = (many, step.saturating_mul(2));
+        many = few.saturating_add(step).min(MOST);
+    }
+    while many - few > 1 {
+        let middle = few + (many - few) / 2;
+        if enough(middle) { many = middle } else { few = middle }
+    }
+    many
 }
 
 #[cfg(test)]
