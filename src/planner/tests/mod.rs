@@ -2,6 +2,7 @@
 
 mod auto;
 mod auto_faults;
+mod boundaries;
 mod budgets;
 pub(in crate::planner) mod chance;
 mod churn;
