@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::input::SourceId;
+use super::input::{Gauge, Sample, Signal, SourceId};
 use super::memory::SourceMemory;
 use super::observe::WHOLE_SHARE;
 use super::window::{Delta, TargetWindow};
@@ -75,10 +75,10 @@ impl Sum {
         let mut silent: Vec<(f64, f64, &TargetWindow)> = Vec::new();
         let routers = source.source == SourceId::Traffic
             && (source.targets.values().any(|target| target.is_router() == Some(true)) || source.departed.iter().any(|left| left.router));
-        for target in source.targets.values().filter(|target| !routers || target.is_router() != Some(false)) {
+        for target in source.targets.values().filter(|target| !routers || !is_a_server(target)) {
             let listed = Span { began: target.known_from.unwrap_or(window.began).max(window.began), ..window }.seconds();
             listed_time += listed;
-            let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
+            let Some(delta) = known(target).filter(|delta| delta.elapsed <= longest) else {
                 silent.push((0.0, listed, target));
                 continue;
             };
@@ -98,8 +98,9 @@ impl Sum {
             sum.censored |= !said;
             sum.offered += offered;
             if is_described {
-                sum.cautious += rate * share;
-                sum.offered_cautious += offered;
+                let last = before_its_restart(target) * share;
+                sum.cautious += (rate * share).max(last);
+                sum.offered_cautious += offered.max(last);
             } else {
                 silent.push((rate, listed, target));
             }
@@ -155,4 +156,35 @@ impl Sum {
         }
         Seconds(quotient)
     }
+}
+
+/// Whether its last page is one of a server's own. A router's page that lacks what routers say of their fleets is none.
+fn is_a_server(target: &TargetWindow) -> bool {
+    let says = |page: &Sample| {
+        page.role.is_some() || [Gauge::Running, Gauge::KvUsage, Gauge::KvCapacityTokens].iter().any(|gauge| page.gauges.contains_key(gauge))
+    };
+    target.is_router() == Some(false) && target.last.as_ref().is_some_and(|last| says(&last.sample))
+}
+
+/// What a target did, without the counters that its first page lacked although it counted requests: from where they went on is not known, and
+/// not from zero. Servers whose counters appear with the first event have counted no request before it.
+fn known(target: &TargetWindow) -> Option<Delta> {
+    let mut delta = target.delta()?;
+    let first = target.first.as_ref().map(|first| &*first.sample);
+    if let Some(first) = first.filter(|first| counts_requests(first)) {
+        delta.histograms.retain(|signal, _| first.histograms.contains_key(signal));
+        delta.tallies.retain(|tally, _| first.tallies.contains_key(tally));
+    }
+    Some(delta)
+}
+
+fn counts_requests(page: &Sample) -> bool {
+    page.histograms.get(&Signal::OutputTokens).is_some_and(|series| series.values().any(|histogram| histogram.count > 0.0))
+}
+
+/// Requests a second that a target which restarted in the window served before it: what it counted after its last page is lost.
+fn before_its_restart(target: &TargetWindow) -> f64 {
+    let restarted = target.first.as_ref().is_some_and(|first| first.sample.is_empty());
+    let last = target.last_rate.filter(|_| restarted);
+    last.map_or(0.0, RequestsPerSecond::get)
 }

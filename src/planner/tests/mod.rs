@@ -14,6 +14,7 @@ mod goldens;
 mod inputs;
 mod lifecycle;
 mod load;
+mod partial_pages;
 mod properties;
 mod queueing;
 mod scenarios;
