@@ -6,7 +6,6 @@
 //! with lengths that differ.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,10 +22,8 @@ use inference_planner_exporter::simulator::trace::{Trace, shape};
 use inference_planner_exporter::units::{Ratio, Replicas, Role};
 
 /// Names, and what a shape says of arrivals and lengths.
-const ARRIVALS: [(&str, &str); 2] = [
-    ("a clock", "cv=0&isl=3000&isl_cv=0&osl=600&osl_cv=0"),
-    ("chance", "cv=1&isl=3000&isl_cv=0.5&osl=600&osl_cv=0.5"),
-];
+const ARRIVALS: [(&str, &str); 2] =
+    [("a clock", "cv=0&isl=3000&isl_cv=0&osl=600&osl_cv=0"), ("chance", "cv=1&isl=3000&isl_cv=0.5&osl=600&osl_cv=0.5")];
 const ROLES: [Role; 2] = [Role::Prefill, Role::Decode];
 const MOST: u32 = 10;
 const BESIDE: [f64; 3] = [0.99, 1.0, 1.01];
@@ -116,9 +113,8 @@ impl Bench {
         above
     }
 
-    /// All boundaries of a pool, a line each.
-    fn lines(&self, (name, arrivals): (&str, &str), role: Role) -> String {
-        let mut text = String::new();
+    /// Prints all boundaries of a pool, a line each.
+    fn print(&self, (name, arrivals): (&str, &str), role: Role) {
         let mut rate = LOWEST_RATE;
         for count in 1..=MOST {
             rate = self.boundary((arrivals, role), count, rate);
@@ -128,9 +124,8 @@ impl Bench {
                 let moved = moved(&outcome);
                 format!("{} {}", moved.len(), moved.join(", "))
             });
-            let _ = writeln!(text, "| {name} | {role} | {count} to {} | {rate:.2} | {} |", count + 1, cells.join(" | "));
+            println!("| {name} | {role} | {count} to {} | {rate:.2} | {} |", count + 1, cells.join(" | "));
         }
-        text
     }
 }
 
@@ -147,7 +142,7 @@ fn moved(outcome: &Outcome) -> Vec<String> {
     changes.collect()
 }
 
-/// Prints the table, pool by pool, each when it is done.
+/// Prints the table, each line when it is known.
 pub fn print() {
     println!("| arrivals | pool | boundary | requests/s | changes in 2 h, 1 % below | at it | 1 % above |\n|---|---|---|---|---|---|---|");
     let bench = Bench::new();
@@ -157,7 +152,7 @@ pub fn print() {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
                 while let Some(&(arrivals, role)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    print!("{}", bench.lines(arrivals, role));
+                    bench.print(arrivals, role);
                 }
             });
         }

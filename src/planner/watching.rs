@@ -219,7 +219,9 @@ impl Open {
 
 /// Whether two pages say as much.
 fn has_the_same(one: &Sample, other: &Sample) -> bool {
-    one.histograms.keys().eq(other.histograms.keys()) && one.tallies.keys().eq(other.tallies.keys()) && one.gauges.keys().eq(other.gauges.keys())
+    one.histograms.keys().eq(other.histograms.keys())
+        && one.tallies.keys().eq(other.tallies.keys())
+        && one.gauges.keys().eq(other.gauges.keys())
 }
 
 impl Reuse {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use super::sizing::need_of_both;
 use super::faults::MetricFaults;
+use super::sizing::need_of_both;
 use super::{Load, Scenario, need};
 use crate::planner::model::envelope::Envelope;
 use crate::planner::policy::{CapacityModel, Limits, ModelPolicy};
