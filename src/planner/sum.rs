@@ -56,9 +56,9 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub fn over(source: &SourceMemory, window: Span, longest: Duration) -> Self {
-        let mut sum = Self {
-            source: source.source.clone(),
+    fn nothing(source: SourceId) -> Self {
+        Self {
+            source,
             total: Delta::default(),
             spans: Vec::new(),
             described: 0,
@@ -68,7 +68,11 @@ impl Sum {
             offered: 0.0,
             offered_cautious: 0.0,
             censored: false,
-        };
+        }
+    }
+
+    pub fn over(source: &SourceMemory, window: Span, longest: Duration) -> Self {
+        let mut sum = Self::nothing(source.source.clone());
         let whole = window.seconds();
         let (mut described_time, mut listed_time) = (0.0, 0.0);
         let mut seen_rates = 0.0;

@@ -166,7 +166,7 @@ impl Between {
                 && spell.begins + spell.lot(target, "moment") * (spell.ends - spell.begins) <= second
                 && anew.get(target).is_none_or(|known| known.at < spell.begins)
             {
-                let started = (spell.lot(target, "start") < 0.5).then(|| now.wall.as_secs_f64());
+                let started = (spell.lot(target, "start") < 0.5).then_some(now.wall.as_secs_f64());
                 anew.insert(target.clone(), Anew { at: second, started, before: (**sample).clone() });
             }
             Some(Reading::Sample(Box::new(anew.get(target)?.since(sample))))
