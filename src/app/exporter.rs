@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::events::{Event, changes, new_problems, recommendations};
-use crate::app::fleet::{Fleet, KnownSource, engines_of, replicas_of, stale_lists};
+use crate::app::facts::{UNNAMED_MODEL, input_of, seen_models};
+use crate::app::fleet::{Fleet, engines_of, replicas_of, stale_lists};
 use crate::app::quiet::Quiet;
 use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
@@ -17,7 +18,7 @@ use crate::export::served::patience;
 use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, SourceLabels, TargetStatus};
 use crate::history::{self, ModelHistory};
 use crate::planner::allotment::{Claim, allot};
-use crate::planner::input::{self, Lifecycle, ModelInput, SourceId, SourceInput, TargetReading};
+use crate::planner::input::{Lifecycle, ModelInput, SourceId, SourceInput};
 use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Lasting, Memory, PoolMemory};
 use crate::planner::plan::{Plan, Reason};
@@ -29,9 +30,6 @@ use crate::units::{ModelId, Moment, PoolId, TargetId};
 
 /// Models that a pattern may plan at the same time: far more than one fleet serves, and few enough to stay small if labels run wild.
 const MOST_DISCOVERED: usize = 100;
-
-/// Name of the model whose samples carry no model label.
-const UNNAMED_MODEL: &str = "default";
 
 /// Everything that lives from round to round.
 #[derive(Debug)]
@@ -423,37 +421,6 @@ impl Exporter {
 /// What is shown: the last hours, or what the next report is about where that is more.
 fn history_span(config: &Config) -> Duration {
     config.report.as_ref().map_or(history::SPAN, |report| report.interval)
-}
-
-/// The models that a pattern's targets show in this round.
-fn seen_models(sources: &[KnownSource], reports: &BTreeMap<&TargetId, &TargetReport>) -> BTreeSet<ModelId> {
-    let pages = sources.iter().flat_map(|source| &source.targets).filter_map(|target| reports.get(&target.target));
-    let readings: Vec<_> = pages.filter_map(|report| report.outcome.as_ref().ok()).map(|scraped| &scraped.reading).collect();
-    let named: BTreeSet<ModelId> = readings.iter().flat_map(|reading| reading.model_names()).map(ModelId::from).collect();
-    if named.is_empty() && readings.iter().any(|reading| !reading.models.is_empty()) {
-        return BTreeSet::from([ModelId::from(UNNAMED_MODEL)]);
-    }
-    named
-}
-
-/// The facts of a round about one model.
-pub fn input_of(sources: &[KnownSource], name: &ModelId, reports: &BTreeMap<&TargetId, &TargetReport>) -> ModelInput {
-    let reading = |report: &TargetReport| match &report.outcome {
-        Ok(scraped) => input::Reading::Sample(scraped.reading.of_model(name)),
-        Err(failure) => input::Reading::Failed(failure.kind),
-    };
-    let sources = sources.iter().map(|source| SourceInput {
-        source: source.source.clone(),
-        discovery_failed: source.discovery_failed,
-        targets: source
-            .targets
-            .iter()
-            .filter_map(|target| reports.get(&target.target))
-            .map(|report| TargetReading { target: report.target.clone(), at: report.at, reading: reading(report) })
-            .collect(),
-        lifecycle: source.replicas,
-    });
-    ModelInput::of(sources.collect())
 }
 
 /// A plan that passed the planner's own check, or the last good one held. A fault in the arithmetic of one model stays with that model.

@@ -7,6 +7,7 @@ mod changed;
 pub mod clock;
 pub mod events;
 pub mod exporter;
+pub mod facts;
 pub mod fleet;
 pub mod persist;
 mod quiet;

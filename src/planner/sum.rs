@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use super::input::{Signal, SourceId};
+use super::input::{Sample, Signal, SourceId, Tally};
 use super::memory::SourceMemory;
 use super::observe::WHOLE_SHARE;
 use super::window::{Delta, Departed, Growth, TargetWindow};
@@ -56,9 +56,9 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub fn over(source: &SourceMemory, window: Span, longest: Duration) -> Self {
-        let mut sum = Self {
-            source: source.source.clone(),
+    fn nothing(source: SourceId) -> Self {
+        Self {
+            source,
             total: Delta::default(),
             spans: Vec::new(),
             described: 0,
@@ -68,7 +68,11 @@ impl Sum {
             offered: 0.0,
             offered_cautious: 0.0,
             censored: false,
-        };
+        }
+    }
+
+    pub fn over(source: &SourceMemory, window: Span, longest: Duration) -> Self {
+        let mut sum = Self::nothing(source.source.clone());
         let whole = window.seconds();
         let (mut described_time, mut listed_time) = (0.0, 0.0);
         let mut seen_rates = 0.0;
@@ -76,7 +80,7 @@ impl Sum {
         for target in counted(source) {
             let listed = Span { began: target.known_from.unwrap_or(window.began).max(window.began), ..window }.seconds();
             listed_time += listed;
-            let Some(delta) = target.delta().filter(|delta| delta.elapsed <= longest) else {
+            let Some(delta) = known(target, &Signal::ALL, &Tally::ALL).filter(|delta| delta.elapsed <= longest) else {
                 silent.push((0.0, listed, target));
                 continue;
             };
@@ -96,8 +100,9 @@ impl Sum {
             sum.censored |= !said;
             sum.offered += offered;
             if is_described {
-                sum.cautious += rate * share;
-                sum.offered_cautious += offered;
+                let last = before_its_restart(target) * share;
+                sum.cautious += (rate * share).max(last);
+                sum.offered_cautious += offered.max(last);
             } else {
                 silent.push((rate, listed, target));
             }
@@ -131,7 +136,7 @@ impl Sum {
 
     /// Growth of one histogram in windows of at most `longest`, all targets added: what `total` says of it.
     pub fn growth(source: &SourceMemory, signal: Signal, longest: Duration) -> Option<Growth> {
-        let deltas = counted(source).filter_map(|target| target.delta_of(&[signal], &[]).filter(|delta| delta.elapsed <= longest));
+        let deltas = counted(source).filter_map(|target| known(target, &[signal], &[]).filter(|delta| delta.elapsed <= longest));
         let listed = deltas.filter_map(|mut delta| delta.histograms.remove(&signal));
         let departed = counted_departed(source).filter_map(|left| left.delta.histograms.get(&signal)).cloned();
         listed.chain(departed).reduce(Growth::with)
@@ -179,4 +184,27 @@ fn counted_departed(source: &SourceMemory) -> impl Iterator<Item = &Departed> {
 fn routers_count(source: &SourceMemory) -> bool {
     source.source == SourceId::Traffic
         && (source.targets.values().any(|target| target.is_router() == Some(true)) || source.departed.iter().any(|left| left.router))
+}
+
+/// What a target did by these measurements, without the counters that its first page lacked although it counted requests: from where they went on is
+/// not known, and not from zero. Servers whose counters appear with the first event have counted no request before it.
+fn known(target: &TargetWindow, signals: &[Signal], tallies: &[Tally]) -> Option<Delta> {
+    let mut delta = target.delta_of(signals, tallies)?;
+    let first = target.first.as_ref().map(|first| &*first.sample);
+    if let Some(first) = first.filter(|first| counts_requests(first)) {
+        delta.histograms.retain(|signal, _| first.histograms.contains_key(signal));
+        delta.tallies.retain(|tally, _| first.tallies.contains_key(tally));
+    }
+    Some(delta)
+}
+
+fn counts_requests(page: &Sample) -> bool {
+    page.histograms.get(&Signal::OutputTokens).is_some_and(|series| series.values().any(|histogram| histogram.count > 0.0))
+}
+
+/// Requests a second that a target which restarted in the window served before it: what it counted after its last page is lost.
+fn before_its_restart(target: &TargetWindow) -> f64 {
+    let restarted = target.first.as_ref().is_some_and(|first| first.sample.is_empty());
+    let last = target.last_rate.filter(|_| restarted);
+    last.map_or(0.0, RequestsPerSecond::get)
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | a replica that began within the warm-up | its first iterations are slow, and would make its capacity collapse |
 //! | a window in which it restarted, or was silent | there is no difference to take |
+//! | a window in which a page lacked what another one had | what is not said is not zero |
 //! | front ends | they do not know iterations |
 //!
 //! Hit rate and accepted length are last values (facts of seed 004): what was seen last holds until something else is seen. They describe servers
@@ -154,6 +155,9 @@ impl Open {
         self.waiting += waiting;
         self.least_waiting = self.least_waiting.min(waiting);
         self.kv_usage += gauge(Gauge::KvUsage);
+        if !has_the_same(&self.first.sample, sample) {
+            return Closing::Broken;
+        }
         let span = at.saturating_sub(self.first.at);
         if span < shortest {
             return Closing::Open;
@@ -211,6 +215,13 @@ impl Open {
             batched_tokens: told(Gauge::MaxBatchedTokens),
         }
     }
+}
+
+/// Whether two pages say as much.
+fn has_the_same(one: &Sample, other: &Sample) -> bool {
+    one.histograms.keys().eq(other.histograms.keys())
+        && one.tallies.keys().eq(other.tallies.keys())
+        && one.gauges.keys().eq(other.gauges.keys())
 }
 
 impl Reuse {

@@ -48,6 +48,9 @@ pub struct TargetWindow {
     /// renamed, a value became unreadable, the page was cut.
     #[serde(default)]
     pub counts_requests: bool,
+    /// Whether it is a router, as far as its pages said so. One page that lacks what routers say of their fleets does not make it a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<bool>,
     /// What was counted before a restart within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Box<Delta>>,
@@ -128,6 +131,7 @@ impl TargetWindow {
             return false;
         }
         self.counts_requests = counts;
+        self.router = says_router(sample).or(self.router).or((!sample.is_empty()).then_some(false));
         let taken = Arc::clone(sample);
         match &mut self.last {
             Some(last) if !again => {
@@ -160,9 +164,9 @@ impl TargetWindow {
         Some(Departed { delta, listed: now.saturating_sub(self.known_from.unwrap_or(began).max(began)), router })
     }
 
-    /// Whether its last page is a router's; `None` where it never said.
+    /// Whether it is a router; `None` where it never said.
     pub fn is_router(&self) -> Option<bool> {
-        Some(self.last.as_ref().filter(|last| !last.sample.is_empty())?.sample.is_of_a_router())
+        self.router
     }
 
     /// Takes in a failed round.
@@ -327,6 +331,13 @@ impl Buckets {
             _ => Self::Unusable,
         };
     }
+}
+
+/// Whether a page is a router's or a server's own; `None` where it has nothing that only one of them says.
+fn says_router(page: &Sample) -> Option<bool> {
+    let of_a_server = [Gauge::Running, Gauge::KvUsage, Gauge::KvCapacityTokens].iter().any(|gauge| page.gauges.contains_key(gauge));
+    let router = page.is_of_a_router();
+    (router || page.role.is_some() || of_a_server).then_some(router)
 }
 
 fn gauge_of(sample: &Sample, gauge: Gauge) -> Option<f64> {

@@ -45,7 +45,8 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             format!("with {} replicas {} of the requests meet it, with one less {}", trace.need, percent(share), percent(less))
         }
     };
-    let scored = trace.scores.iter().map(|(proposer, score)| format!("{proposer} by {} ({} too few)", percent(score.error), percent(score.short)));
+    let scored =
+        trace.scores.iter().map(|(proposer, score)| format!("{proposer} by {} ({} too few)", percent(score.error), percent(score.short)));
     let scored: Vec<String> = scored.collect();
     let mut sentences = vec![
         format!(

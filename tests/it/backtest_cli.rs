@@ -44,6 +44,22 @@ fn the_document_is_the_same_to_the_byte_and_counts_every_request() {
 }
 
 #[test]
+fn faults_of_the_metrics_are_told_and_leave_the_traffic_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    let all = ["--trace", TRACE, "--metric-faults", "late,silent,resets,partial"];
+    let text = String::from_utf8(backtest(&[&all[..], &["--html", file.to_str().unwrap()]].concat()).stdout).unwrap();
+    let told = "targets that do not answer, counters that begin anew, pages without some families, rounds that come late or are lost";
+    assert!(text.contains(told), "{text}");
+    assert!(std::fs::read_to_string(&file).unwrap().contains(told));
+    let document =
+        |arguments: &[&str]| -> Value { serde_json::from_slice(&backtest(&[arguments, &["--format", "json"]].concat()).stdout).unwrap() };
+    let (faulty, whole) = (document(&all), document(&["--trace", TRACE]));
+    assert_eq!(faulty["metric_faults"], serde_json::json!(["silent", "resets", "partial", "late"]));
+    assert_eq!((&whole["metric_faults"], &whole["trace"]), (&serde_json::json!([]), &faulty["trace"]));
+}
+
+#[test]
 fn an_unknown_shape_is_named() {
     let output = backtest(&["--trace", "shape:stair?rate=2"]);
     assert_eq!(output.status.code(), Some(64));
@@ -95,6 +111,7 @@ fn wrong_use_is_code_64_and_says_what_is_wrong() {
         (&["--trace", TRACE, "--warm-up", "5m"], "--warm-up: expected less than the length of the trace, 5m"),
         (&["--trace", "shape:step?low=1&high=0&at=2m&duration=5m", "--warm-up", "3m"], "--warm-up: expected requests after it"),
         (&["--trace", "shape:steady?rate=0.0001&duration=3650days"], "intervals; one mistyped time"),
+        (&["--trace", TRACE, "--metric-faults", "silent,noisy"], "possible values: silent, resets, partial, late"),
         (&["--trace", TRACE, "--model", "other"], "--model: expected one of"),
         (&["--trace", "/dev/zero"], "expected a file, got something else"),
         (&["--trace", TRACE, "--html", "/dev/null"], "expected a file, got something else"),

@@ -23,6 +23,7 @@ use crate::config;
 use crate::report;
 use crate::report::text::printable;
 use crate::simulator::backtest::comparison::{Beside, Comparison, FitErrors, Part, Traffic};
+use crate::simulator::backtest::faults::{MetricFault, MetricFaults};
 use crate::simulator::backtest::world::{World, WorldSettings};
 use crate::simulator::fleet::Routing;
 use crate::units::Ratio;
@@ -66,6 +67,9 @@ pub struct BacktestArgs {
     /// Replicas that compute prompts and decode, in place of one pool for each: configurations of an aggregated pool are judged
     #[arg(long)]
     pub aggregated: bool,
+    /// What is wrong from time to time with the metrics that planners see, while the servers go on as ever; several are separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,...")]
+    pub metric_faults: Vec<MetricFaultFlag>,
     /// The same seed gives the same result
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
@@ -99,6 +103,30 @@ pub enum RoutingFlag {
     LeastWork,
     /// To each in turn.
     RoundRobin,
+}
+
+/// What is wrong with metrics, in spells of 10 s to 3 min that are some minutes apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MetricFaultFlag {
+    /// Some or all targets do not answer.
+    Silent,
+    /// Counters of some targets begin anew.
+    Resets,
+    /// Pages lack some of their families.
+    Partial,
+    /// Rounds come up to 15 s late, or are lost.
+    Late,
+}
+
+impl From<MetricFaultFlag> for MetricFault {
+    fn from(flag: MetricFaultFlag) -> Self {
+        match flag {
+            MetricFaultFlag::Silent => Self::Silent,
+            MetricFaultFlag::Resets => Self::Resets,
+            MetricFaultFlag::Partial => Self::Partial,
+            MetricFaultFlag::Late => Self::Late,
+        }
+    }
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -170,6 +198,7 @@ fn settings(args: &BacktestArgs) -> WorldSettings {
             RoutingFlag::RoundRobin => Routing::RoundRobin,
         },
         aggregated: args.aggregated,
+        metric_faults: MetricFaults { kinds: args.metric_faults.iter().copied().map(MetricFault::from).collect(), seed: args.seed },
         seed: args.seed,
     }
 }

@@ -16,7 +16,7 @@ fn limited(mut policy: ModelPolicy, min: u32, max: u32) -> ModelPolicy {
 }
 
 /// Ten minutes in which two aggregated servers see loads that differ, so that their iterations are learned.
-fn learned(policy: ModelPolicy) -> Fleet {
+pub(super) fn learned(policy: ModelPolicy) -> Fleet {
     let mut fleet = Fleet::new(policy, &[2]);
     for tick in 0..120_usize {
         let window = tick / 3;

@@ -2,6 +2,7 @@
 
 mod auto;
 mod auto_faults;
+mod boundaries;
 mod budgets;
 pub(in crate::planner) mod chance;
 mod churn;
@@ -13,6 +14,7 @@ mod goldens;
 mod inputs;
 mod lifecycle;
 mod load;
+mod partial_pages;
 mod properties;
 mod queueing;
 mod scenarios;

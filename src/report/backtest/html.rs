@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::charts::{Axes, full, small};
 use super::decisions::{list, words};
-use super::rows::{ATTAINMENT, HEADERS, LEGEND, best, goal, largest, notes, rows};
+use super::rows::{ATTAINMENT, HEADERS, LEGEND, best, goal, largest, metric_faults, notes, rows};
 use crate::report::html::{Escaped, brief};
 use crate::report::plot::{CURSOR, Ink, STYLE, clock, key, latency};
 use crate::report::verdict::{counted, legend};
@@ -94,6 +94,9 @@ fn facts(comparison: &Comparison) -> String {
     ];
     if comparison.warm_up_seconds.is_positive() {
         facts.push(("warm-up, in the shade and not judged", span(comparison.warm_up_seconds)));
+    }
+    if let Some(faults) = metric_faults(comparison) {
+        facts.push(("faults of the metrics, from time to time", faults));
     }
     if let Some(hindsight) = &comparison.hindsight {
         facts.push(("no plan can cost less than", format!("{} GPU h", brief(hindsight.lower_bound_gpu_hours))));

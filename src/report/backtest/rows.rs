@@ -50,6 +50,9 @@ pub(super) const LEGEND: [&str; 5] = [
 /// What the table does not say, a sentence each.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
+    if let Some(faults) = metric_faults(comparison) {
+        notes.push(format!("what planners saw was faulty from time to time: {faults}; other policies look at the fleet itself"));
+    }
     if comparison.out_of_reach > 0 {
         let count = comparison.out_of_reach;
         notes.push(format!("{count} of the requests have prompts that take longer than the TTFT objective on an idle replica"));
@@ -73,6 +76,12 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// What was wrong with the metrics, if anything was.
+pub(super) fn metric_faults(comparison: &Comparison) -> Option<String> {
+    let faults: Vec<&str> = comparison.metric_faults.iter().map(|fault| fault.meaning()).collect();
+    (!faults.is_empty()).then(|| faults.join(", "))
 }
 
 /// The share of requests that has to be within both objectives: what hindsight asked for, which is less where that cannot be had.

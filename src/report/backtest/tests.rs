@@ -73,6 +73,7 @@ fn comparison(configurations: Vec<Outcome>, length: f64) -> Comparison {
         },
         startup_seconds: Seconds(60.0),
         warm_up_seconds: Seconds(0.0),
+        metric_faults: Vec::new(),
         objectives: Objectives { ttft_seconds: Seconds(0.5), itl_seconds: Seconds(0.05) },
         fit_error: FitErrors { prefill_mean: Ratio(0.01), prefill_max: Ratio(0.02), decode_mean: Ratio(0.1), decode_max: Ratio(0.2) },
         out_of_reach: 1,

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::faults::MetricFault;
 use super::hindsight::{Hindsight, goal, hindsight};
 use super::world::World;
 use super::{GOAL, HpaQueue, Kpa, Outcome, Planner, Policy, Scenario, best_of, out_of_reach, per_replica, run};
@@ -31,6 +32,8 @@ pub struct Comparison {
     pub startup_seconds: Seconds,
     /// What happened before was not judged.
     pub warm_up_seconds: Seconds,
+    /// What was wrong from time to time with what planners saw; other policies look at the fleet itself.
+    pub metric_faults: Vec<MetricFault>,
     /// The objectives that all are judged by.
     pub objectives: Objectives,
     /// How far the simulated servers are from the profile.
@@ -129,7 +132,7 @@ impl Comparison {
         let play = |(name, policy): &(String, ModelPolicy)| {
             parts.begin(name);
             let scenario = Scenario { tick: policy.scrape_interval, ..world.scenario.clone() };
-            run(&scenario, &mut Planner::new(name, policy))
+            run(&scenario, &mut Planner::new(name, policy).seeing(&world.metric_faults))
         };
         let configurations: Vec<Outcome> = configurations.iter().map(play).collect();
         let scenario = &world.scenario;
@@ -137,6 +140,7 @@ impl Comparison {
             trace,
             startup_seconds: scenario.fleet.startup.into(),
             warm_up_seconds: scenario.warm_up.into(),
+            metric_faults: world.metric_faults.kinds.iter().copied().collect(),
             objectives: Objectives { ttft_seconds: scenario.ttft, itl_seconds: scenario.itl },
             fit_error: FitErrors {
                 prefill_mean: world.fit.prefill_error.mean,

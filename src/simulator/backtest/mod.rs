@@ -5,6 +5,7 @@
 //!
 //! - `policy`: what a policy is, what it sees; a constant count.
 //! - `planner`: the planner, unchanged.
+//! - [`faults`]: what it sees where metrics are faulty.
 //! - `autoscalers`: two autoscalers that are in use for such servers.
 //! - `sizing`: how many replicas the profile says a load needs; where a run begins and a search ends.
 //! - `judge`, [`outcome`]: what is counted, from the requests themselves and never from what a policy says.
@@ -17,6 +18,7 @@
 
 mod autoscalers;
 pub mod comparison;
+pub mod faults;
 pub mod hindsight;
 mod judge;
 pub mod outcome;
@@ -28,6 +30,8 @@ pub mod world;
 
 #[cfg(test)]
 mod auto_tests;
+#[cfg(test)]
+mod faults_tests;
 #[cfg(test)]
 mod sla_tests;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::faults::{Between, MetricFaults};
 use super::policy::{Answer, Policy, PoolWhy, View, Why};
 use crate::planner::input::{ModelInput, Reading, Sample, SourceId, SourceInput, TargetReading};
 use crate::planner::lint::lint;
@@ -28,6 +29,9 @@ pub struct Planner {
     name: String,
     policy: ModelPolicy,
     memory: Memory,
+    between: Between,
+    /// What it publishes.
+    answer: Answer,
 }
 
 impl Planner {
@@ -41,7 +45,13 @@ impl Planner {
             pool.replicas_from = if reads_servers { ReplicasFrom::Targets } else { ReplicasFrom::Metric };
             pool.targets_per_replica = NonZeroU32::MIN;
         }
-        Self { name: name.to_owned(), policy, memory: Memory::default() }
+        Self { name: name.to_owned(), policy, memory: Memory::default(), between: Between::default(), answer: Answer::default() }
+    }
+
+    /// The same where metrics are faulty.
+    #[must_use]
+    pub fn seeing(self, faults: &MetricFaults) -> Self {
+        Self { between: Between::of(faults), ..self }
     }
 
     fn input(&self, view: &View<'_>) -> ModelInput {
@@ -81,7 +91,8 @@ impl Policy for Planner {
 
     fn targets(&mut self, view: &View<'_>) -> Answer {
         let now = Moment { monotonic: view.now(), wall: EPOCH + view.now() };
-        let input = self.input(view);
+        // What was published stays while a round is under way.
+        let Some(input) = self.between.pass(self.input(view), now) else { return self.answer.clone() };
         let before = std::mem::take(&mut self.memory);
         let (mut next, mut memory) = plan(&input, before.clone(), &self.policy, now);
         if !lint(&next, &self.policy, &before).is_empty() {
@@ -89,7 +100,8 @@ impl Policy for Planner {
         }
         self.memory = memory;
         let targets = next.pools.iter().filter_map(|pool| Some((pool.role, pool.recommended_replicas?)));
-        Answer { targets: targets.collect(), why: Some(why(&next)) }
+        self.answer = Answer { targets: targets.collect(), why: Some(why(&next)) };
+        self.answer.clone()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::simulator::scenario;
 use crate::simulator::trace::{Trace, shape};
 use crate::units::*;
 
-fn trace(text: &str) -> Trace {
+pub(super) fn trace(text: &str) -> Trace {
     Trace::following(&shape::parse(text).unwrap(), 7).unwrap()
 }
 
@@ -36,7 +36,7 @@ fn both() -> BTreeMap<Role, Limits> {
     BTreeMap::from([(Role::Prefill, limits()), (Role::Decode, limits())])
 }
 
-fn model() -> ModelPolicy {
+pub(super) fn model() -> ModelPolicy {
     let pool = |name: &str, role| PoolPolicy {
         pool: PoolId::from(name),
         role,
@@ -75,7 +75,7 @@ fn model() -> ModelPolicy {
     }
 }
 
-fn scenario_of(trace: &Trace) -> Scenario<'_> {
+pub(super) fn scenario_of(trace: &Trace) -> Scenario<'_> {
     Scenario {
         requests: &trace.requests,
         length: trace.length,

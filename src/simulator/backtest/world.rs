@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use super::faults::MetricFaults;
 use super::sizing::need_of_both;
 use super::{Load, Scenario, need};
 use crate::planner::model::envelope::Envelope;
@@ -21,7 +22,7 @@ const MAX_REQUESTS: u32 = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What neither the configuration nor the trace says of the servers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WorldSettings {
     /// From the request for a replica to its readiness.
     pub startup: Duration,
@@ -35,6 +36,8 @@ pub struct WorldSettings {
     pub routing: Routing,
     /// Whether each replica does both: with the GPUs and the limits of the decode pool, and the prices of both parts of the profile.
     pub aggregated: bool,
+    /// What is wrong with what planners see.
+    pub metric_faults: MetricFaults,
     /// The same seed gives the same result.
     pub seed: u64,
 }
@@ -48,6 +51,8 @@ pub struct World<'a> {
     pub envelope: &'a Envelope,
     /// How far the simulated replicas are from that.
     pub fit: Fit,
+    /// What is wrong with what planners see.
+    pub metric_faults: MetricFaults,
     /// The mean load.
     pub mean: Load,
     /// The operator's limits.
@@ -108,7 +113,8 @@ impl<'a> World<'a> {
         };
         let (length, warm_up, tick) = (trace.length, settings.warm_up, policy.scrape_interval);
         let scenario = Scenario { requests: &trace.requests, length, warm_up, fleet, gpus, ttft, itl, tick };
-        Some(Self { scenario, envelope, fit, mean, limits, search })
+        let metric_faults = settings.metric_faults.clone();
+        Some(Self { scenario, envelope, fit, metric_faults, mean, limits, search })
     }
 }
 

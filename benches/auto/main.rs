@@ -4,6 +4,10 @@
 //! causal bound (the clairvoyant plan late by a start-up) and of the clairvoyant plan, cost over the latter's, and scale events an hour. The plan is
 //! that of the first seed: seeds of one traffic differ by chance alone, and a plan takes as long as a hundred runs. Files are recorded traces;
 //! `FILE@SCALE` multiplies their requests for the larger fleet, and five times as much for the smaller model.
+//!
+//! `cargo bench --bench auto -- --boundaries` answers another question, see `boundaries.rs`.
+
+mod boundaries;
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -61,6 +65,7 @@ fn main() {
         match argument.as_str() {
             "--seeds" => seeds = arguments.next().and_then(|text| text.parse::<u64>().ok()).expect("--seeds: expected a number"),
             "--fleet" => only = arguments.next(),
+            "--boundaries" => return boundaries::print(),
             _ => {
                 let (file, scale) = argument.rsplit_once('@').expect("expected FILE@SCALE");
                 traces.push((file.to_owned(), scale.parse().expect("expected FILE@SCALE")));
