@@ -45,7 +45,7 @@ pub fn compare() {
     let all = Wanted::all();
     let samples = |wanted: &Wanted| {
         let page = read(black_box(bytes), Format::Text, wanted).expect("a good page");
-        page.families().map(|family| family.samples.len()).sum::<usize>()
+        page.families().map(|family| family.samples().len()).sum::<usize>()
     };
     let mut ways = vec![
         way("newline loop with memchr, one call a line", || newlines(black_box(bytes))),

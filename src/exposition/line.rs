@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
+use super::page::Label;
 use super::problems::ProblemKind;
 use super::{is_blank, number};
 
@@ -36,17 +37,19 @@ pub(super) struct End {
     pub in_braces: bool,
 }
 
-/// What follows the name of a readable line.
+/// What follows the name of a readable line, beside its labels.
 pub(super) struct Rest<'a> {
-    /// In the order of the line, without the bound.
-    pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// The value of the label that holds a bound, if the line has it.
     pub bound: Option<Cow<'a, str>>,
+    /// Index of that value, behind its opening quote.
+    pub bound_at: usize,
     /// Not necessarily finite.
     pub value: f64,
     /// Index of the value.
     pub value_at: usize,
     pub repairs: Repairs,
+    /// Whether the line is UTF-8 throughout.
+    pub is_text: bool,
 }
 
 /// Where label values were first repaired.
@@ -54,6 +57,12 @@ pub(super) struct Rest<'a> {
 pub(super) struct Repairs {
     pub unknown_escape: Option<usize>,
     pub invalid_utf8: Option<usize>,
+}
+
+impl Repairs {
+    pub fn is_none(self) -> bool {
+        self.unknown_escape.is_none() && self.invalid_utf8.is_none()
+    }
 }
 
 /// The metric name of `line`.
@@ -82,30 +91,38 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
     }
 }
 
-/// What follows the name that ends at `name_end`. The label called `bound` is kept apart; `labels` is a guess of how many others there
-/// are.
-pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: usize) -> Result<Rest<'a>, Fault> {
+/// What follows the name that ends at `name_end`. The label called `bound` is kept apart, the others are put into `labels`, which is empty,
+/// in the order of the line.
+pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: &mut Vec<Label<'a>>) -> Result<Rest<'a>, Fault> {
     let mut cursor = Cursor::at(line, name_end.at);
     // One check of the whole line is cheaper than one of every label.
     cursor.text = std::str::from_utf8(line).ok();
-    let mut rest = Rest { labels: Vec::new(), bound: None, value: 0.0, value_at: 0, repairs: Repairs::default() };
+    let mut rest = Rest { bound: None, bound_at: 0, value: 0.0, value_at: 0, repairs: Repairs::default(), is_text: cursor.text.is_some() };
     cursor.skip_blanks();
     if name_end.in_braces || cursor.take(b'{') {
-        rest.labels = Vec::with_capacity(labels);
-        cursor.labels(bound, &mut rest)?;
+        cursor.labels(bound, &mut rest, labels)?;
     }
     cursor.skip_blanks();
     rest.value_at = cursor.at;
-    let Some(value) = number::parse(cursor.token()) else {
-        return Err(Fault { kind: ProblemKind::BadValue, at: rest.value_at, expected: "a decimal number" });
-    };
-    rest.value = value;
-    cursor.timestamp()?;
+    rest.value = value(line, cursor.at)?;
     Ok(rest)
+}
+
+/// The value that starts at `at`, where what follows it can be read as well. Not necessarily finite.
+pub(super) fn value(line: &[u8], at: usize) -> Result<f64, Fault> {
+    let mut cursor = Cursor::at(line, at);
+    let Some(value) = number::parse(cursor.token()) else {
+        return Err(Fault { kind: ProblemKind::BadValue, at, expected: "a decimal number" });
+    };
+    cursor.timestamp()?;
+    Ok(value)
 }
 
 /// The name and the kind of a `# TYPE name kind` line; `None` for every other comment.
 pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
+    if line.starts_with(b"# HELP ") {
+        return None;
+    }
     let mut cursor = Cursor::at(line, 0);
     cursor.skip_blanks();
     if !cursor.take(b'#') || !cursor.peek().is_some_and(is_blank) {
@@ -271,7 +288,7 @@ impl<'a> Cursor<'a> {
 
     /// The labels up to and with the closing brace.
     #[inline]
-    fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>) -> Result<(), Fault> {
+    fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>, labels: &mut Vec<Label<'a>>) -> Result<(), Fault> {
         const KIND: ProblemKind = ProblemKind::BadLabels;
         loop {
             self.skip_blanks();
@@ -290,12 +307,16 @@ impl<'a> Cursor<'a> {
             if self.peek() != Some(b'"') {
                 return Err(self.fault(KIND, "a label value in quotes"));
             }
+            let value_at = self.at + 1;
             let value = self.quoted(KIND, &mut rest.repairs)?;
+            if bound == Some(&*name) {
+                rest.bound_at = value_at;
+            }
             if bound != Some(&*name) {
-                rest.labels.push((name, value));
+                labels.push((name, value));
             } else if let Some(earlier) = rest.bound.replace(value.clone()) {
                 // Two bounds go among the labels, where the caller finds them as it finds every repeated name.
-                rest.labels.extend([(name.clone(), earlier), (name, value)]);
+                labels.extend([(name.clone(), earlier), (name, value)]);
             }
             self.skip_blanks();
             if !self.take(b',') && self.peek() != Some(b'}') {
