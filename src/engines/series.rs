@@ -4,6 +4,7 @@
 //! values, and so do the processes behind one page (`pid`): one of them is read. Data-parallel ranks share the work: their series stay apart
 //! and add up. A counter's series are never added here, since only differences may be.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use super::Reading;
@@ -62,6 +63,8 @@ pub struct Reader<'p, 'a> {
     page: &'p Page<'a>,
     labels: Labels<'p>,
     models: BTreeMap<Option<String>, Sample>,
+    /// Of each label list of the page, as soon as it is asked for: many families have the same.
+    places: Vec<OnceCell<Box<Ranked>>>,
 }
 
 /// A share above this is none: rounding reaches a little above 1, a percentage is far beyond.
@@ -76,11 +79,13 @@ fn can_be(gauge: Gauge, value: f64) -> bool {
 
 /// A model, and one of its series.
 type Place = (Option<String>, SeriesKey);
+/// A place, and where it stands among the ranks that repeat each other.
+type Ranked = (Place, Vec<u64>);
 
 impl<'p, 'a> Reader<'p, 'a> {
     /// A reader of `page`, whose series are labelled so.
     pub fn new(page: &'p Page<'a>, labels: Labels<'p>) -> Self {
-        Self { page, labels, models: BTreeMap::new() }
+        Self { page, labels, models: BTreeMap::new(), places: vec![OnceCell::new(); page.sets()] }
     }
 
     /// What was read. `itl` says what the engine's ITL histogram counts.
@@ -271,8 +276,12 @@ impl<'p, 'a> Reader<'p, 'a> {
         family.samples().filter(move |line| keep(line) && total.is_none_or(|label| is_total(line, label)))
     }
 
-    /// The model and the series of a line, and its place among the ranks that repeat each other.
-    fn split(&self, line: &Line<'_>) -> (Place, Vec<u64>) {
+    /// The model and the series of a line, and its rank, which its labels alone decide.
+    fn split(&self, line: &Line<'_>) -> Ranked {
+        Ranked::clone(self.places[line.set()].get_or_init(|| Box::new(self.put_together(line))))
+    }
+
+    fn put_together(&self, line: &Line<'_>) -> Ranked {
         let Labels { model, repeated, .. } = self.labels;
         let mut key = String::new();
         for (name, value) in line.labels.iter().filter(|(name, _)| name != model && name != PROCESS && !repeated.contains(&name.as_ref())) {

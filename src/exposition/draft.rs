@@ -75,7 +75,8 @@ impl<'a> Draft<'a> {
             rows.retain(|_| kept(place.next().unwrap_or_default()));
             let mut place = 0..;
             values.retain(|_| kept(place.next().unwrap_or_default()));
-            self.entries = std::mem::take(&mut self.entries).into_iter().zip(0..).filter(|(_, place)| kept(*place)).map(|(entry, _)| entry).collect();
+            self.entries =
+                std::mem::take(&mut self.entries).into_iter().zip(0..).filter(|(_, place)| kept(*place)).map(|(entry, _)| entry).collect();
             spans = self.spans();
         }
         let mut families: Vec<Option<Heading<'a>>> = spans.iter().map(|_| None).collect();

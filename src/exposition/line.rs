@@ -25,7 +25,8 @@ pub(super) struct Fault {
 
 /// The metric name of a line, and where the rest begins.
 pub(super) struct Name<'a> {
-    pub text: Cow<'a, str>,
+    /// In UTF-8. Most names are looked up and never shown, so that they stay bytes.
+    pub text: Cow<'a, [u8]>,
     pub end: End,
 }
 
@@ -79,9 +80,9 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
         if !cursor.take(b',') && cursor.peek() != Some(b'}') {
             return Err(cursor.fault(ProblemKind::BadName, "`,` or `}` after the quoted metric name"));
         }
-        return Ok(Name { text, end: End { at: cursor.at, in_braces: true } });
+        return Ok(Name { text: bytes_of(text), end: End { at: cursor.at, in_braces: true } });
     }
-    let text = cursor.bare_name();
+    let text = cursor.bare_bytes();
     if text.is_empty() {
         return Err(cursor.fault(ProblemKind::BadName, "a metric name, which starts with a letter, `_` or `:`"));
     }
@@ -118,8 +119,23 @@ pub(super) fn value(line: &[u8], at: usize) -> Result<f64, Fault> {
     Ok(value)
 }
 
-/// The name and the kind of a `# TYPE name kind` line; `None` for every other comment.
-pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
+/// A name as text.
+pub(super) fn text_of(name: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match name {
+        Cow::Borrowed(name) => String::from_utf8_lossy(name),
+        Cow::Owned(name) => Cow::Owned(String::from_utf8_lossy(&name).into_owned()),
+    }
+}
+
+fn bytes_of(name: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match name {
+        Cow::Borrowed(name) => Cow::Borrowed(name.as_bytes()),
+        Cow::Owned(name) => Cow::Owned(name.into_bytes()),
+    }
+}
+
+/// The name, in UTF-8, and the kind of a `# TYPE name kind` line; `None` for every other comment.
+pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     if line.starts_with(b"# HELP ") {
         return None;
     }
@@ -134,9 +150,13 @@ pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     }
     cursor.skip_blanks();
     let name = if cursor.peek() == Some(b'"') {
-        cursor.quoted_name(ProblemKind::BadName).ok()?
+        bytes_of(cursor.quoted_name(ProblemKind::BadName).ok()?)
     } else {
-        Cow::Borrowed(std::str::from_utf8(cursor.token()).ok()?)
+        let name = cursor.token();
+        if !name.is_ascii() && std::str::from_utf8(name).is_err() {
+            return None;
+        }
+        Cow::Borrowed(name)
     };
     cursor.skip_blanks();
     let kind = cursor.token();
@@ -201,24 +221,28 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn token(&mut self) -> &'a [u8] {
         let rest = &self.line[self.at..];
-        let length = rest.iter().position(|&byte| is_blank(byte)).unwrap_or(rest.len());
+        let length = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
         self.at += length;
         &rest[..length]
     }
 
     /// Letters, digits, `_` and `:`, the first no digit; empty if there is none.
     #[inline]
-    fn bare_name(&mut self) -> &'a str {
+    fn bare_bytes(&mut self) -> &'a [u8] {
         let rest = &self.line[self.at..];
         if rest.first().is_some_and(u8::is_ascii_digit) {
-            return "";
+            return &[];
         }
-        let mut length = 0;
-        while rest.get(length).is_some_and(|&byte| IN_NAMES[usize::from(byte)]) {
-            length += 1;
-        }
-        let start = self.at;
+        let length = rest.iter().position(|&byte| !IN_NAMES[usize::from(byte)]).unwrap_or(rest.len());
         self.at += length;
+        &rest[..length]
+    }
+
+    /// The same as text.
+    #[inline]
+    fn bare_name(&mut self) -> &'a str {
+        let start = self.at;
+        self.bare_bytes();
         self.text(start..self.at).unwrap_or_default()
     }
 

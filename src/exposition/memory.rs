@@ -156,7 +156,11 @@ fn sample(rest: &[u8]) -> Option<(f64, usize)> {
 fn lasting(outline: &Outline<'_>) -> Outline<'static> {
     let owned = |text: &Cow<'_, str>| Cow::Owned(text.as_ref().to_owned());
     Outline {
-        families: outline.families.iter().map(|family| Heading { name: owned(&family.name), kind: family.kind, rows: family.rows }).collect(),
+        families: outline
+            .families
+            .iter()
+            .map(|family| Heading { name: owned(&family.name), kind: family.kind, rows: family.rows })
+            .collect(),
         rows: outline.rows.clone(),
         sets: outline.sets.iter().map(|set| set.iter().map(|(name, value)| (owned(name), owned(value))).collect()).collect(),
     }

@@ -94,13 +94,16 @@ mod tests {
 
     #[test]
     fn the_number_at_the_end_of_a_line_is_the_one_that_the_token_spells() {
-        for token in ["0", "12", "12.0", "12.5", "123456789012345", "1234567890123456", "1234567890123456.0", "-3", "1e5", ".0", "5.", "+2"] {
+        for token in ["0", "12", "12.0", "12.5", "123456789012345", "1234567890123456", "1234567890123456.0", "-3", "1e5", ".0", "5.", "+2"]
+        {
             for (end, length) in [("\n", 1), ("\r\n", 2), ("\nf 1\n", 1)] {
                 let expected = parse(token.as_bytes()).map(|value| (value, token.len() + length));
                 assert_eq!(ends_line(format!("{token}{end}").as_bytes()), expected, "{token:?} {end:?}");
             }
         }
-        for text in ["", "\n", "12", "12 \n", " 12\n", "12 1700000000000\n", "1.0.0\n", "NaN\n", "+Inf\n", "1e999\n", "12\r", "12\r\r\n", "x\n"] {
+        for text in
+            ["", "\n", "12", "12 \n", " 12\n", "12 1700000000000\n", "1.0.0\n", "NaN\n", "+Inf\n", "1e999\n", "12\r", "12\r\r\n", "x\n"]
+        {
             assert_eq!(ends_line(text.as_bytes()), None, "{text:?}");
         }
     }

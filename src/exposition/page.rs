@@ -70,8 +70,9 @@ impl<'a> Page<'a> {
     /// The family called `name`, with `:` and `_` as the same character, and else the one called so with or without `_total`.
     pub fn family(&self, name: &str) -> Option<Family<'_>> {
         let outline = self.outline();
-        let called = |name: &str| outline.families.iter().find(|family| same_name(&family.name, name));
-        called(name).or_else(|| called(&other_spelling(name))).map(|heading| self.with_rows(outline, heading))
+        let called =
+            |is_it: fn(&[u8], &[u8]) -> bool| outline.families.iter().find(|family| is_it(family.name.as_bytes(), name.as_bytes()));
+        called(same_name).or_else(|| called(other_spelling)).map(|heading| self.with_rows(outline, heading))
     }
 
     /// The families in the order of their first samples. A family that is only declared is not among them: absent is not zero.
@@ -80,7 +81,7 @@ impl<'a> Page<'a> {
         outline.families.iter().map(|heading| self.with_rows(outline, heading))
     }
 
-    /// How many different label lists the samples have; [`Sample::set`] is below.
+    /// How many different label lists the samples have; [`Sample::set`] is below that.
     pub fn sets(&self) -> usize {
         self.outline().sets.len()
     }

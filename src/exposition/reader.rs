@@ -21,7 +21,7 @@ pub fn read<'a>(body: &'a [u8], format: Format, wanted: &Wanted) -> Result<Page<
     let mut reader = Reader::new(body, format, wanted);
     let mut lines = Lines::of(body);
     while !lines.rest.is_empty() {
-        if let Some(length) = reader.follower(&lines) {
+        if let Some(length) = reader.unwanted(lines.rest).or_else(|| reader.follower(&lines)) {
             lines.pass(length);
         } else if let Some(line) = lines.next() {
             reader.line(line)?;
@@ -154,7 +154,7 @@ impl<'a, 'w> Reader<'a, 'w> {
         let kind = Kind::from_word(kind);
         let declared = &mut self.draft.family(family).declared;
         match declared {
-            None => *declared = Some((name, kind)),
+            None => *declared = Some((line::text_of(name), kind)),
             Some((_, first)) if *first != kind => {
                 self.note(ProblemKind::ConflictingType, line.number, None, "the same type as in the first TYPE line of this family");
             }
@@ -192,6 +192,21 @@ impl<'a, 'w> Reader<'a, 'w> {
         }
     }
 
+    /// Passes a line with the last name, if that is not wanted, and gives its length. It could be passed as any other.
+    #[inline]
+    fn unwanted(&mut self, rest: &[u8]) -> Option<usize> {
+        let Memo { name, target: None } = self.memo[0] else { return None };
+        if !matches!(rest.get(name.len()), Some(b'{' | b' ')) || self.samples == 0 || self.eof || name.is_empty() || !rest.starts_with(name)
+        {
+            return None;
+        }
+        let end = name.len() + memchr(b'\n', &rest[name.len()..])?;
+        self.lines += 1;
+        self.texts += 1;
+        self.samples += 1;
+        Some(end + 1)
+    }
+
     /// Reads a line like the last bucket line, and gives its length. It could be read as any other; most lines that are wanted are such.
     #[inline]
     fn follower(&mut self, lines: &Lines<'a>) -> Option<usize> {
@@ -227,7 +242,9 @@ impl<'a, 'w> Reader<'a, 'w> {
         for place in 0..self.memo.len() {
             let Memo { name, target } = self.memo[place];
             if matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) && !name.is_empty() && text.starts_with(name) {
-                self.memo[..=place].rotate_right(1);
+                if place > 0 {
+                    self.memo[..=place].rotate_right(1);
+                }
                 return Ok((target, End { at: name.len(), in_braces: false }));
             }
         }
@@ -240,16 +257,16 @@ impl<'a, 'w> Reader<'a, 'w> {
         Ok((target, name.end))
     }
 
-    fn find(&mut self, name: Cow<'a, str>) -> Option<Target> {
+    fn find(&mut self, name: Cow<'a, [u8]>) -> Option<Target> {
         let mut found = self.directory.find(&name);
         if found.is_none() && self.all {
             let (stem, suffix) = Suffix::split(&name);
-            let family = self.directory.to_mut().insert(stem);
+            let family = self.directory.to_mut().insert(&String::from_utf8_lossy(stem));
             self.draft.grow(self.directory.len());
             found = Some(Target { family, suffix });
         }
         let target = found?;
-        self.draft.family(target.family).name.get_or_insert_with(|| target.suffix.cut_from(name));
+        self.draft.family(target.family).name.get_or_insert_with(|| target.suffix.cut_from(line::text_of(name)));
         found
     }
 
@@ -323,11 +340,11 @@ fn declared(body: &[u8]) -> Directory {
     let (created, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| Suffix::split(name).1 == Suffix::Created);
     let mut directory = Directory::default();
     for name in others {
-        directory.insert(name);
+        directory.insert(&line::text_of(Cow::Borrowed(name)));
     }
     for name in created {
         if directory.find(name).is_none() {
-            directory.insert(name);
+            directory.insert(&line::text_of(Cow::Borrowed(name)));
         }
     }
     directory

@@ -19,7 +19,7 @@ impl Table {
     }
 
     #[inline]
-    pub fn get(&self, name: &str) -> Option<usize> {
+    pub fn get(&self, name: &[u8]) -> Option<usize> {
         let bit = end(name) as usize & (self.ends.len() * 64).wrapping_sub(1);
         if self.ends.get(bit / 64).is_none_or(|bits| bits >> (bit % 64) & 1 == 0) {
             return None;
@@ -28,14 +28,14 @@ impl Table {
     }
 
     /// The index of the name, or the free slot where it would stand; `usize::MAX` where there is no slot yet.
-    fn slot(&self, name: &str) -> Result<usize, usize> {
+    fn slot(&self, name: &[u8]) -> Result<usize, usize> {
         let mask = self.slots.len().wrapping_sub(1);
         if self.slots.is_empty() {
             return Err(usize::MAX);
         }
         let mut slot = whole(name) as usize & mask;
         while let Some(index) = (self.slots[slot] as usize).checked_sub(1) {
-            if same_name(&self.names[index].0, name) {
+            if same_name(self.names[index].0.as_bytes(), name) {
                 return Ok(index);
             }
             slot = (slot + 1) & mask;
@@ -45,7 +45,7 @@ impl Table {
 
     /// Adds a name, or gives one that is there another place.
     pub fn insert(&mut self, name: &str, place: usize) {
-        match self.slot(name) {
+        match self.slot(name.as_bytes()) {
             Ok(index) => self.names[index].1 = place,
             Err(_) => {
                 self.names.push((name.to_owned(), place));
@@ -62,7 +62,7 @@ impl Table {
     }
 
     fn enter(&mut self, index: usize) {
-        let name = &self.names[index].0;
+        let name = self.names[index].0.as_bytes();
         let bit = end(name) as usize & (self.ends.len() * 64 - 1);
         self.ends[bit / 64] |= 1 << (bit % 64);
         if let Err(slot) = self.slot(name) {
@@ -73,14 +73,14 @@ impl Table {
 
 /// A number that a name's length and last eight characters give.
 #[inline]
-fn end(name: &str) -> u64 {
-    let word = name.as_bytes().last_chunk().map_or(0, |last| plain(u64::from_le_bytes(*last)));
+fn end(name: &[u8]) -> u64 {
+    let word = name.last_chunk().map_or(0, |last| plain(u64::from_le_bytes(*last)));
     mix(word, name.len() as u64)
 }
 
 /// A number that all characters of a name give.
-fn whole(name: &str) -> u64 {
-    let (words, rest) = name.as_bytes().as_chunks::<8>();
+fn whole(name: &[u8]) -> u64 {
+    let (words, rest) = name.as_chunks::<8>();
     let state = words.iter().fold(name.len() as u64, |state, word| mix(state, plain(u64::from_le_bytes(*word))));
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
@@ -137,14 +137,14 @@ mod tests {
     #[test]
     fn every_name_of_many_is_found_at_its_place_and_no_other() {
         let mut table = Table::default();
-        assert_eq!(table.get("a0"), None);
+        assert_eq!(table.get(b"a0"), None);
         (0..1000).for_each(|place| table.insert(&format!("a{place}"), place));
         table.insert("a7", 7000);
         assert_eq!(table.len(), 1000);
         for place in 0..1000 {
             let expected = if place == 7 { 7000 } else { place };
-            assert_eq!(table.get(&format!("a{place}")), Some(expected));
-            assert_eq!(table.get(&format!("b{place}")), None);
+            assert_eq!(table.get(format!("a{place}").as_bytes()), Some(expected));
+            assert_eq!(table.get(format!("b{place}").as_bytes()), None);
         }
     }
 
@@ -156,10 +156,10 @@ mod tests {
             let mut table = Table::default();
             table.insert(name, 7);
             for spelling in [name.to_owned(), name.replace(':', "_"), name.replace('_', ":")] {
-                assert_eq!(table.get(&spelling), Some(7), "{spelling}");
+                assert_eq!(table.get(spelling.as_bytes()), Some(7), "{spelling}");
             }
             for other in [format!("{name}x"), name.replace('a', "b"), name[1..].to_owned(), name.replace(['_', ':'], ";")] {
-                assert_eq!(table.get(&other).is_some(), same_name(name, &other), "{other}");
+                assert_eq!(table.get(other.as_bytes()).is_some(), same_name(name.as_bytes(), other.as_bytes()), "{other}");
             }
         }
     }

@@ -51,16 +51,16 @@ impl Suffix {
         [(Self::Bucket, "_bucket"), (Self::Sum, "_sum"), (Self::Count, "_count"), (Self::Total, TOTAL), (Self::Created, "_created")];
 
     /// `name` without its suffix, and the suffix.
-    pub(super) fn split(name: &str) -> (&str, Self) {
+    pub(super) fn split(name: &[u8]) -> (&[u8], Self) {
         Self::ALL
             .into_iter()
-            .find_map(|(suffix, text)| name.strip_suffix(text).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix)))
+            .find_map(|(suffix, text)| name.strip_suffix(text.as_bytes()).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix)))
             .unwrap_or((name, Self::None))
     }
 
     /// What remains of `name` without this suffix.
     pub(super) fn cut_from(self, name: Cow<'_, str>) -> Cow<'_, str> {
-        let (stem, suffix) = Self::split(&name);
+        let (stem, suffix) = Self::split(name.as_bytes());
         let length = if suffix == self { stem.len() } else { name.len() };
         match name {
             Cow::Borrowed(name) => Cow::Borrowed(&name[..length]),
@@ -98,7 +98,7 @@ impl Directory {
     /// The place of the family `name`, which is added if it is new.
     pub(super) fn insert(&mut self, name: &str) -> usize {
         let next = self.names.len();
-        if let Some(found) = self.names.get(name) {
+        if let Some(found) = self.names.get(name.as_bytes()) {
             return found;
         }
         if let Some(stem) = name.strip_suffix(TOTAL).filter(|stem| !stem.is_empty()) {
@@ -109,7 +109,7 @@ impl Directory {
     }
 
     /// Where a sample or `TYPE` line with this name belongs.
-    pub(super) fn find(&self, name: &str) -> Option<Target> {
+    pub(super) fn find(&self, name: &[u8]) -> Option<Target> {
         let (stem, suffix) = Suffix::split(name);
         if let Some(family) = self.names.get(name) {
             let suffix = if suffix == Suffix::Total { suffix } else { Suffix::None };
@@ -130,16 +130,16 @@ impl Directory {
 }
 
 /// Whether two names are one in plain spelling.
-pub(super) fn same_name(left: &str, right: &str) -> bool {
+pub(super) fn same_name(left: &[u8], right: &[u8]) -> bool {
     let plain = |byte: u8| if byte == b':' { b'_' } else { byte };
-    left.len() == right.len() && left.bytes().zip(right.bytes()).all(|(left, right)| plain(left) == plain(right))
+    left.len() == right.len() && (left == right || left.iter().zip(right).all(|(&left, &right)| plain(left) == plain(right)))
 }
 
-/// `name` with `_total` taken away, or put behind it if it is not there.
-pub(super) fn other_spelling(name: &str) -> Cow<'_, str> {
-    match name.strip_suffix(TOTAL) {
-        Some(stem) if !stem.is_empty() => Cow::Borrowed(stem),
-        _ => Cow::Owned(format!("{name}{TOTAL}")),
+/// Whether `known` is `asked` with `_total` taken away, or put behind it if it is not there.
+pub(super) fn other_spelling(known: &[u8], asked: &[u8]) -> bool {
+    match asked.strip_suffix(TOTAL.as_bytes()) {
+        Some(stem) if !stem.is_empty() => same_name(known, stem),
+        _ => known.split_at_checked(asked.len()).is_some_and(|(stem, end)| same_name(stem, asked) && same_name(end, TOTAL.as_bytes())),
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     fn find(wanted: &[&str], name: &str) -> Option<(usize, Suffix)> {
-        Wanted::new(wanted.iter().copied()).families.find(name).map(|target| (target.family, target.suffix))
+        Wanted::new(wanted.iter().copied()).families.find(name.as_bytes()).map(|target| (target.family, target.suffix))
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_bare_suffix_is_a_name() {
-        assert_eq!(Suffix::split("_total"), ("_total", Suffix::None));
+        assert_eq!(Suffix::split(b"_total"), (&b"_total"[..], Suffix::None));
         assert_eq!(find(&["_total"], "_total"), Some((0, Suffix::None)));
     }
 }

@@ -441,11 +441,8 @@ fn openmetrics_samples_with_underscores_belong_to_their_declaration_with_a_colon
     assert_eq!(parts(requests), [(Part::Total, 2189.0), (Part::Total, 700.0)]);
     assert_eq!(values(page.family("sglang:num_running_reqs").unwrap()), [43.0]);
     let ttft = page.family("sglang:time_to_first_token_seconds").unwrap();
-    let counts: Vec<_> = ttft
-        .samples()
-        .filter(|sample| sample.part == Part::Count)
-        .map(|sample| (sample.label("is_streaming"), sample.value))
-        .collect();
+    let counts: Vec<_> =
+        ttft.samples().filter(|sample| sample.part == Part::Count).map(|sample| (sample.label("is_streaming"), sample.value)).collect();
     assert_eq!(counts, [(Some("true"), 2214.0), (Some("false"), 698.0)]);
     assert!(page.family("sglang:fwd_occupancy").is_none(), "its only sample is NaN");
     assert_eq!((page.problems.count(ProblemKind::NotFinite), page.problems.first()[0].line), (1, 225));
