@@ -204,7 +204,7 @@ fn a_family_is_collected_from_all_over_the_page() {
     let body = b"h_count 2\ng 1\nh_sum 3\n# TYPE h histogram\ng{a=\"b\"} 2\nh_bucket{le=\"+Inf\"} 2\n# TYPE g gauge\n";
     for wanted in [Wanted::all(), Wanted::new(["g", "h"])] {
         let page = read(body, Format::Text, &wanted).unwrap();
-        assert_eq!(page.families().map(|family| &*family.name).collect::<Vec<_>>(), ["h", "g"]);
+        assert_eq!(page.families().map(|family| family.name).collect::<Vec<_>>(), ["h", "g"]);
         assert_eq!(parts(page.family("h").unwrap()), [(Part::Count, 2.0), (Part::Sum, 3.0), (Part::Bucket(f64::INFINITY), 2.0)]);
         assert_eq!((page.family("h").unwrap().kind, page.family("g").unwrap().kind), (Kind::Histogram, Kind::Gauge));
         assert_eq!(values(page.family("g").unwrap()), [1.0, 2.0]);
@@ -250,7 +250,7 @@ fn samples_without_metadata_are_untyped() {
     let trips = page.family("infera_router_worker_breaker_trips_total").unwrap();
     assert_eq!((trips.kind, parts(trips)), (Kind::Untyped, vec![(Part::Total, 3.0)]));
     let histogram = all(b"h_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n");
-    assert_eq!(histogram.families().map(|family| (&*family.name, family.samples().len())).collect::<Vec<_>>(), [("h", 4)]);
+    assert_eq!(histogram.families().map(|family| (family.name, family.samples().len())).collect::<Vec<_>>(), [("h", 4)]);
 }
 
 #[test]
@@ -425,7 +425,7 @@ fn a_family_reads_the_same_whether_it_or_everything_is_wanted() {
         let absent = everything.problems.count(ProblemKind::NotFinite) as usize;
         assert_eq!((kept + absent, everything.problems.lines_lost()), (everything.samples_seen, 0), "{name}");
         for family in everything.families() {
-            assert_eq!(one(&body, &family.name).family(&family.name), Some(family), "{name}");
+            assert_eq!(one(&body, family.name).family(family.name), Some(family), "{name}");
         }
     }
 }
@@ -437,7 +437,7 @@ fn openmetrics_samples_with_underscores_belong_to_their_declaration_with_a_colon
     let page = read(&body, Format::OpenMetrics, &Wanted::new(names)).unwrap();
     assert_eq!(page.samples_seen, 548);
     let requests = page.family("sglang:num_requests_total").unwrap();
-    assert_eq!((&*requests.name, requests.kind), ("sglang:num_requests", Kind::Counter));
+    assert_eq!((requests.name, requests.kind), ("sglang:num_requests", Kind::Counter));
     assert_eq!(parts(requests), [(Part::Total, 2189.0), (Part::Total, 700.0)]);
     assert_eq!(values(page.family("sglang:num_running_reqs").unwrap()), [43.0]);
     let ttft = page.family("sglang:time_to_first_token_seconds").unwrap();
@@ -567,7 +567,7 @@ mod properties {
                 let Ok(page) = read(&body, format, &wanted) else { continue };
                 prop_assert!(page.samples_seen > 0 && page.samples_seen <= page.lines_seen);
                 for family in page.families() {
-                    prop_assert!(!family.samples().next().is_none());
+                    prop_assert!(family.samples().next().is_some());
                     for sample in family.samples() {
                         prop_assert!(sample.value.is_finite());
                         prop_assert!(sample.labels.is_sorted_by(|left, right| left.0 < right.0));
