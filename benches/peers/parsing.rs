@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use inference_planner_exporter::engines::vllm::FAMILIES;
-use inference_planner_exporter::exposition::{Format, Wanted, read};
+use inference_planner_exporter::exposition::{Format, Memory, Wanted, read};
 
-use crate::pages::page;
+use crate::pages::{Moving, page};
 
 /// Each reader runs so long in a turn; turns go round, so that what else the machine does meets all of them.
 const TURN: Duration = Duration::from_millis(150);
@@ -45,11 +45,24 @@ pub fn compare() {
     let all = Wanted::all();
     let samples = |wanted: &Wanted| {
         let page = read(black_box(bytes), Format::Text, wanted).expect("a good page");
-        page.families().map(|family| family.samples.len()).sum::<usize>()
+        page.families().map(|family| family.samples().len()).sum::<usize>()
+    };
+    // The same series with other values, two pages in turn, and what the page before them left behind.
+    let moving = Moving::new();
+    let [before, one, other] = [7, 8, 9].map(|tick| moving.at(tick));
+    let remembered = read(before.as_bytes(), Format::Text, &selected).expect("a good page");
+    let memory = Memory::of(before.as_bytes(), Format::Text, &selected, &remembered).expect("a page without problems");
+    let mut turn = false;
+    let repeated = || {
+        turn = !turn;
+        let body = if turn { one.as_bytes() } else { other.as_bytes() };
+        let page = memory.read(black_box(body), Format::Text, &selected).expect("the same series");
+        page.families().map(|family| family.samples().len()).sum::<usize>()
     };
     let mut ways = vec![
         way("newline loop with memchr, one call a line", || newlines(black_box(bytes))),
         way("families of vLLM selected, first scrape", || samples(&selected)),
+        way("families of vLLM selected, the last scrape's series with other values", repeated),
         way("every family", || samples(&all)),
         way("nom-openmetrics 0.3.0", || nom_openmetrics::parser::prometheus(black_box(&first)).expect("a good page").1.len()),
         way("prom_text_format_parser 0.1.0", || prom_text_format_parser::parse_scrape(black_box(&first)).0.len()),

@@ -136,7 +136,7 @@ fn memory(reader: &mut Reader<'_, '_>) {
 
 /// Whether requests have two legs.
 fn has_legs(reader: &Reader<'_, '_>) -> bool {
-    reader.first_of(&[STAGES]).is_some_and(|family| family.samples.iter().any(|line| line.label("phase") == Some("prefill")))
+    reader.first_of(&[STAGES]).is_some_and(|family| family.samples().any(|line| line.label("phase") == Some("prefill")))
 }
 
 /// What waits for all prefill workers together. Which model the tokens at a worker belong to is known where there is only one.
@@ -161,7 +161,7 @@ fn prefill_view(reader: &mut Reader<'_, '_>) {
 fn workers(reader: &mut Reader<'_, '_>) {
     let has_legs = has_legs(reader);
     let mut seen: BTreeMap<Role, BTreeSet<&str>> = BTreeMap::new();
-    for line in [USED_BLOCKS, PREFILLING].iter().filter_map(|name| reader.first_of(&[name])).flat_map(|family| &family.samples) {
+    for line in [USED_BLOCKS, PREFILLING].iter().filter_map(|name| reader.first_of(&[name])).flat_map(|family| family.samples()) {
         let role = match line.label("worker_type") {
             Some("prefill") => Role::Prefill,
             Some("decode") if has_legs => Role::Decode,
@@ -180,7 +180,7 @@ fn router(page: &Page<'_>) -> Reading {
     let mut reader = Reader::new(page, Labels::by_model("model"));
     let phase = |line: &Line<'_>, phase: &str| line.label("phase") == Some(phase);
     let lengths = reader.first_of(&[ROUTER_PROMPT_LENGTHS]);
-    let has_legs = lengths.is_some_and(|family| family.samples.iter().any(|line| phase(line, "prefill")));
+    let has_legs = lengths.is_some_and(|family| family.samples().any(|line| phase(&line, "prefill")));
     reader.histogram(Signal::Itl, &[ROUTER_ITL]);
     // Both legs see the prompt; each request has one that is not a prefill.
     reader.histogram_where(Signal::PromptTokens, &[ROUTER_PROMPT_LENGTHS], |line| !phase(line, "prefill"));
@@ -208,7 +208,7 @@ fn worker(page: &Page<'_>) -> Reading {
     reader.histogram(Signal::RequestDuration, &[WORKER_DURATION]);
     reader.tally(Tally::Finished, &[WORKER_FINISHED]);
     reader.gauge(Gauge::InFlight, Combine::Sum, &[WORKER_IN_FLIGHT]);
-    let component = reader.first_of(&[WORKER_FINISHED]).and_then(|family| family.samples.iter().find(|line| generates(line)));
+    let component = reader.first_of(&[WORKER_FINISHED]).and_then(|family| family.samples().find(generates));
     let role = component.and_then(|line| line.label("dynamo_component")).and_then(series::role_named);
     reader.samples().for_each(|sample| sample.role = role);
     reader.process_start(&[PROCESS_START]);

@@ -83,7 +83,7 @@ fn from_disaggregated_router(line: &Line<'_>) -> bool {
 fn workers(reader: &mut Reader<'_, '_>) {
     for name in [ACTIVE_WORKERS, ALL_WORKERS] {
         let Some(family) = reader.first_of(&[name]) else { continue };
-        for line in family.samples.iter().filter(|line| line.part == Part::Value) {
+        for line in family.samples().filter(|line| line.part == Part::Value) {
             let role = match line.label("disagg_mode") {
                 Some("prefill") => Role::Prefill,
                 Some("decode") => Role::Decode,

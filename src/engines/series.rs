@@ -4,6 +4,7 @@
 //! values, and so do the processes behind one page (`pid`): one of them is read. Data-parallel ranks share the work: their series stay apart
 //! and add up. A counter's series are never added here, since only differences may be.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use super::Reading;
@@ -62,6 +63,8 @@ pub struct Reader<'p, 'a> {
     page: &'p Page<'a>,
     labels: Labels<'p>,
     models: BTreeMap<Option<String>, Sample>,
+    /// Of each label list of the page, as soon as it is asked for: many families have the same.
+    places: Vec<OnceCell<Box<Ranked>>>,
 }
 
 /// A share above this is none: rounding reaches a little above 1, a percentage is far beyond.
@@ -76,11 +79,13 @@ fn can_be(gauge: Gauge, value: f64) -> bool {
 
 /// A model, and one of its series.
 type Place = (Option<String>, SeriesKey);
+/// A place, and where it stands among the ranks that repeat each other.
+type Ranked = (Place, Vec<u64>);
 
 impl<'p, 'a> Reader<'p, 'a> {
     /// A reader of `page`, whose series are labelled so.
     pub fn new(page: &'p Page<'a>, labels: Labels<'p>) -> Self {
-        Self { page, labels, models: BTreeMap::new() }
+        Self { page, labels, models: BTreeMap::new(), places: vec![OnceCell::new(); page.sets()] }
     }
 
     /// What was read. `itl` says what the engine's ITL histogram counts.
@@ -105,7 +110,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// The first family of `names` that the page has. Later names are aliases of the same measurement and are never added to it.
-    pub fn first_of(&self, names: &[&str]) -> Option<&'p Family<'a>> {
+    pub fn first_of(&self, names: &[&str]) -> Option<Family<'p>> {
         names.iter().find_map(|name| self.page.family(name))
     }
 
@@ -118,10 +123,10 @@ impl<'p, 'a> Reader<'p, 'a> {
     pub fn histogram_where(&mut self, signal: Signal, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
         let Some(family) = self.first_of(names) else { return };
         let mut series: BTreeMap<Place, (Vec<u64>, Parts)> = BTreeMap::new();
-        let lines: Vec<&Line<'_>> = self.lines(family).filter(|line| which(line)).collect();
-        // The lines of one series stand together: its name is put together once.
-        for lines in lines.chunk_by(|one, next| one.labels == next.labels) {
-            let (place, rank) = self.split(lines[0]);
+        let lines: Vec<Line<'_>> = self.lines(family).filter(|line| which(line)).collect();
+        // The lines of one series stand together.
+        for lines in lines.chunk_by(|one, next| one.set() == next.set()) {
+            let (place, rank) = self.split(&lines[0]);
             let known = series.entry(place).or_insert_with(|| (rank.clone(), Parts::default()));
             if rank < known.0 {
                 *known = (rank, Parts::default());
@@ -223,7 +228,7 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// Reads the process start time into every sample.
     pub fn process_start(&mut self, names: &[&str]) {
-        let start = self.first_of(names).and_then(|family| family.samples.first()).map(|line| line.value).filter(|start| *start > 0.0);
+        let start = self.first_of(names).and_then(|family| family.samples().next()).map(|line| line.value).filter(|start| *start > 0.0);
         self.samples().for_each(|sample| sample.process_start = start);
     }
 
@@ -251,7 +256,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         let Some(family) = self.first_of(names) else { return BTreeMap::new() };
         let mut values: BTreeMap<Place, (Vec<u64>, f64)> = BTreeMap::new();
         for line in self.lines(family).filter(|line| part(line.part) && line.value >= 0.0 && which(line)) {
-            let (place, rank) = self.split(line);
+            let (place, rank) = self.split(&line);
             match values.get_mut(&place) {
                 Some(known) if rank == known.0 => known.1 = known.1.max(line.value),
                 Some(known) if rank > known.0 => {}
@@ -265,14 +270,18 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// The lines of a family that count.
-    fn lines<'f>(&self, family: &'f Family<'a>) -> impl Iterator<Item = &'f Line<'a>> + use<'f, 'p, 'a> {
+    fn lines(&self, family: Family<'p>) -> impl Iterator<Item = Line<'p>> + use<'p, 'a> {
         let keep = self.labels.keep;
-        let total = self.labels.total.filter(|label| family.samples.iter().any(|line| is_total(line, label)));
-        family.samples.iter().filter(move |line| keep(line) && total.is_none_or(|label| is_total(line, label)))
+        let total = self.labels.total.filter(|label| family.samples().any(|line| is_total(&line, label)));
+        family.samples().filter(move |line| keep(line) && total.is_none_or(|label| is_total(line, label)))
     }
 
-    /// The model and the series of a line, and its place among the ranks that repeat each other.
-    fn split(&self, line: &Line<'_>) -> (Place, Vec<u64>) {
+    /// The model and the series of a line, and its rank, which its labels alone decide.
+    fn split(&self, line: &Line<'_>) -> Ranked {
+        Ranked::clone(self.places[line.set()].get_or_init(|| Box::new(self.put_together(line))))
+    }
+
+    fn put_together(&self, line: &Line<'_>) -> Ranked {
         let Labels { model, repeated, .. } = self.labels;
         let mut key = String::new();
         for (name, value) in line.labels.iter().filter(|(name, _)| name != model && name != PROCESS && !repeated.contains(&name.as_ref())) {

@@ -90,7 +90,7 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.tally(Tally::GeneratedTokens, &[GENERATED_TOKENS]);
     let sources = reader.first_of(&[CACHED_TOKENS]);
     let is_total = |line: &Line<'_>| line.label("cache_source") == Some("total");
-    let has_total = sources.is_some_and(|family| family.samples.iter().any(is_total));
+    let has_total = sources.is_some_and(|family| family.samples().any(|line| is_total(&line)));
     let cached = |line: &Line<'_>| !has_total || is_total(line);
     reader.tally_where(Tally::CachedTokens, &[CACHED_TOKENS], cached);
     if reader.first_of(&[LOOKED_UP]).is_some() {
@@ -108,7 +108,7 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.gauge(Gauge::KvUsage, Combine::Max, &[KV_USAGE]);
     reader.gauge(Gauge::KvCapacityTokens, Combine::Sum, &[KV_CAPACITY]);
     reader.zero_before(&[REQUEST_DURATION], Gauge::Running, &[Tally::Finished, Tally::PromptTokens, Tally::GeneratedTokens]);
-    let role = reader.first_of(&[RUNNING]).and_then(|family| family.samples.first()).and_then(|line| line.label("engine_type"));
+    let role = reader.first_of(&[RUNNING]).and_then(|family| family.samples().next()).and_then(|line| line.label("engine_type"));
     let role = role.and_then(series::role_named);
     reader.samples().for_each(|sample| sample.role = role);
     reader.process_start(&[PROCESS_START]);

@@ -77,7 +77,7 @@ pub fn recognise(page: &Page<'_>) -> bool {
 
 fn is_old(page: &Page<'_>) -> bool {
     let named = |line: &Line<'_>| line.label("engine_type").is_some();
-    OLD_FAMILIES.iter().filter_map(|name| page.family(name)).any(|family| family.samples.iter().any(named))
+    OLD_FAMILIES.iter().filter_map(|name| page.family(name)).any(|family| family.samples().any(|line| named(&line)))
 }
 
 /// The page of `trtllm-serve` in the planner's terms.
@@ -116,7 +116,7 @@ pub fn read(page: &Page<'_>) -> Reading {
 }
 
 fn triton(page: &Page<'_>) -> Reading {
-    let backend = page.family(TRITON_REQUESTS).and_then(|family| family.samples.first()).and_then(|line| line.label("model"));
+    let backend = page.family(TRITON_REQUESTS).and_then(|family| family.samples().next()).and_then(|line| line.label("model"));
     let model = backend.unwrap_or_default();
     let ours = |line: &Line<'_>| line.label("model") == Some(model);
     let mut reader = Reader::new(page, Labels::by_model(""));

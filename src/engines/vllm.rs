@@ -117,7 +117,7 @@ pub fn read(page: &Page<'_>) -> Reading {
 fn kv_capacity(reader: &Reader<'_, '_>) -> Option<f64> {
     let family = reader.first_of(&[CACHE_CONFIG])?;
     let mut ranks = std::collections::BTreeMap::new();
-    for line in &family.samples {
+    for line in family.samples() {
         let number = |label| line.label(label).and_then(|text| text.parse::<f64>().ok()).filter(|number| *number >= 0.0);
         let blocks = || Some(number("num_gpu_blocks")? * number("block_size")?);
         if let Some(tokens) = number("kv_cache_size_tokens").or_else(blocks).filter(|tokens| tokens.is_finite()) {

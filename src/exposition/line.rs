@@ -11,6 +11,7 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
+use super::page::Label;
 use super::problems::ProblemKind;
 use super::{is_blank, number};
 
@@ -24,7 +25,8 @@ pub(super) struct Fault {
 
 /// The metric name of a line, and where the rest begins.
 pub(super) struct Name<'a> {
-    pub text: Cow<'a, str>,
+    /// In UTF-8. Most names are looked up and never shown, so that they stay bytes.
+    pub text: Cow<'a, [u8]>,
     pub end: End,
 }
 
@@ -36,17 +38,19 @@ pub(super) struct End {
     pub in_braces: bool,
 }
 
-/// What follows the name of a readable line.
+/// What follows the name of a readable line, beside its labels.
 pub(super) struct Rest<'a> {
-    /// In the order of the line, without the bound.
-    pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     /// The value of the label that holds a bound, if the line has it.
     pub bound: Option<Cow<'a, str>>,
+    /// Index of that value, behind its opening quote.
+    pub bound_at: usize,
     /// Not necessarily finite.
     pub value: f64,
     /// Index of the value.
     pub value_at: usize,
     pub repairs: Repairs,
+    /// Whether the line is UTF-8 throughout.
+    pub is_text: bool,
 }
 
 /// Where label values were first repaired.
@@ -54,6 +58,12 @@ pub(super) struct Rest<'a> {
 pub(super) struct Repairs {
     pub unknown_escape: Option<usize>,
     pub invalid_utf8: Option<usize>,
+}
+
+impl Repairs {
+    pub fn is_none(self) -> bool {
+        self.unknown_escape.is_none() && self.invalid_utf8.is_none()
+    }
 }
 
 /// The metric name of `line`.
@@ -70,9 +80,9 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
         if !cursor.take(b',') && cursor.peek() != Some(b'}') {
             return Err(cursor.fault(ProblemKind::BadName, "`,` or `}` after the quoted metric name"));
         }
-        return Ok(Name { text, end: End { at: cursor.at, in_braces: true } });
+        return Ok(Name { text: bytes_of(text), end: End { at: cursor.at, in_braces: true } });
     }
-    let text = cursor.bare_name();
+    let text = cursor.bare_bytes();
     if text.is_empty() {
         return Err(cursor.fault(ProblemKind::BadName, "a metric name, which starts with a letter, `_` or `:`"));
     }
@@ -82,30 +92,53 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
     }
 }
 
-/// What follows the name that ends at `name_end`. The label called `bound` is kept apart; `labels` is a guess of how many others there
-/// are.
-pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: usize) -> Result<Rest<'a>, Fault> {
+/// What follows the name that ends at `name_end`. The label called `bound` is kept apart, the others are put into `labels`, which is empty,
+/// in the order of the line.
+pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: &mut Vec<Label<'a>>) -> Result<Rest<'a>, Fault> {
     let mut cursor = Cursor::at(line, name_end.at);
     // One check of the whole line is cheaper than one of every label.
     cursor.text = std::str::from_utf8(line).ok();
-    let mut rest = Rest { labels: Vec::new(), bound: None, value: 0.0, value_at: 0, repairs: Repairs::default() };
+    let mut rest = Rest { bound: None, bound_at: 0, value: 0.0, value_at: 0, repairs: Repairs::default(), is_text: cursor.text.is_some() };
     cursor.skip_blanks();
     if name_end.in_braces || cursor.take(b'{') {
-        rest.labels = Vec::with_capacity(labels);
-        cursor.labels(bound, &mut rest)?;
+        cursor.labels(bound, &mut rest, labels)?;
     }
     cursor.skip_blanks();
     rest.value_at = cursor.at;
-    let Some(value) = number::parse(cursor.token()) else {
-        return Err(Fault { kind: ProblemKind::BadValue, at: rest.value_at, expected: "a decimal number" });
-    };
-    rest.value = value;
-    cursor.timestamp()?;
+    rest.value = value(line, cursor.at)?;
     Ok(rest)
 }
 
-/// The name and the kind of a `# TYPE name kind` line; `None` for every other comment.
-pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
+/// The value that starts at `at`, where what follows it can be read as well. Not necessarily finite.
+pub(super) fn value(line: &[u8], at: usize) -> Result<f64, Fault> {
+    let mut cursor = Cursor::at(line, at);
+    let Some(value) = number::parse(cursor.token()) else {
+        return Err(Fault { kind: ProblemKind::BadValue, at, expected: "a decimal number" });
+    };
+    cursor.timestamp()?;
+    Ok(value)
+}
+
+/// A name as text.
+pub(super) fn text_of(name: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match name {
+        Cow::Borrowed(name) => String::from_utf8_lossy(name),
+        Cow::Owned(name) => Cow::Owned(String::from_utf8_lossy(&name).into_owned()),
+    }
+}
+
+fn bytes_of(name: Cow<'_, str>) -> Cow<'_, [u8]> {
+    match name {
+        Cow::Borrowed(name) => Cow::Borrowed(name.as_bytes()),
+        Cow::Owned(name) => Cow::Owned(name.into_bytes()),
+    }
+}
+
+/// The name, in UTF-8, and the kind of a `# TYPE name kind` line; `None` for every other comment.
+pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
+    if line.starts_with(b"# HELP ") {
+        return None;
+    }
     let mut cursor = Cursor::at(line, 0);
     cursor.skip_blanks();
     if !cursor.take(b'#') || !cursor.peek().is_some_and(is_blank) {
@@ -117,9 +150,13 @@ pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, str>, &[u8])> {
     }
     cursor.skip_blanks();
     let name = if cursor.peek() == Some(b'"') {
-        cursor.quoted_name(ProblemKind::BadName).ok()?
+        bytes_of(cursor.quoted_name(ProblemKind::BadName).ok()?)
     } else {
-        Cow::Borrowed(std::str::from_utf8(cursor.token()).ok()?)
+        let name = cursor.token();
+        if !name.is_ascii() && std::str::from_utf8(name).is_err() {
+            return None;
+        }
+        Cow::Borrowed(name)
     };
     cursor.skip_blanks();
     let kind = cursor.token();
@@ -184,24 +221,28 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn token(&mut self) -> &'a [u8] {
         let rest = &self.line[self.at..];
-        let length = rest.iter().position(|&byte| is_blank(byte)).unwrap_or(rest.len());
+        let length = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
         self.at += length;
         &rest[..length]
     }
 
     /// Letters, digits, `_` and `:`, the first no digit; empty if there is none.
     #[inline]
-    fn bare_name(&mut self) -> &'a str {
+    fn bare_bytes(&mut self) -> &'a [u8] {
         let rest = &self.line[self.at..];
         if rest.first().is_some_and(u8::is_ascii_digit) {
-            return "";
+            return &[];
         }
-        let mut length = 0;
-        while rest.get(length).is_some_and(|&byte| IN_NAMES[usize::from(byte)]) {
-            length += 1;
-        }
-        let start = self.at;
+        let length = rest.iter().position(|&byte| !IN_NAMES[usize::from(byte)]).unwrap_or(rest.len());
         self.at += length;
+        &rest[..length]
+    }
+
+    /// The same as text.
+    #[inline]
+    fn bare_name(&mut self) -> &'a str {
+        let start = self.at;
+        self.bare_bytes();
         self.text(start..self.at).unwrap_or_default()
     }
 
@@ -271,7 +312,7 @@ impl<'a> Cursor<'a> {
 
     /// The labels up to and with the closing brace.
     #[inline]
-    fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>) -> Result<(), Fault> {
+    fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>, labels: &mut Vec<Label<'a>>) -> Result<(), Fault> {
         const KIND: ProblemKind = ProblemKind::BadLabels;
         loop {
             self.skip_blanks();
@@ -290,12 +331,16 @@ impl<'a> Cursor<'a> {
             if self.peek() != Some(b'"') {
                 return Err(self.fault(KIND, "a label value in quotes"));
             }
+            let value_at = self.at + 1;
             let value = self.quoted(KIND, &mut rest.repairs)?;
+            if bound == Some(&*name) {
+                rest.bound_at = value_at;
+            }
             if bound != Some(&*name) {
-                rest.labels.push((name, value));
+                labels.push((name, value));
             } else if let Some(earlier) = rest.bound.replace(value.clone()) {
                 // Two bounds go among the labels, where the caller finds them as it finds every repeated name.
-                rest.labels.extend([(name.clone(), earlier), (name, value)]);
+                labels.extend([(name.clone(), earlier), (name, value)]);
             }
             self.skip_blanks();
             if !self.take(b',') && self.peek() != Some(b'}') {

@@ -15,16 +15,22 @@
 //! Reading order: `page` (what comes out), `wanted` (which line belongs to which family), `line` (one sample line), `number`,
 //! `reader` (the walk over the page), `duplicates`, `problems`, `refusal`.
 
+mod draft;
 mod duplicates;
+mod follower;
 mod line;
+mod memory;
 mod number;
 mod page;
 mod problems;
 mod reader;
 mod refusal;
+mod sets;
+mod table;
 mod wanted;
 
-pub use page::{Family, Kind, Page, Part, Sample};
+pub use memory::Memory;
+pub use page::{Family, Kind, Label, Page, Part, Sample};
 pub use problems::{Problem, ProblemKind, Problems};
 pub use reader::read;
 pub use refusal::Refusal;

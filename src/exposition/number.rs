@@ -1,5 +1,9 @@
 //! Which number does a token spell?
 
+use memchr::memchr;
+
+use super::without_carriage_return;
+
 /// The number that `token` spells, not necessarily finite; `None` if it spells none.
 ///
 /// Decimal numbers with or without exponent and, in any letter case, `Inf`, `Infinity` and `NaN`.
@@ -15,11 +19,34 @@ pub(super) fn parse(token: &[u8]) -> Option<f64> {
     }
 }
 
+/// The finite number that a line ends with, and its length together with the line end; `None` where anything else is there.
+#[inline]
+pub(super) fn ends_line(text: &[u8]) -> Option<(f64, usize)> {
+    // As in `whole`, but without knowing where the line ends.
+    let mut count = 0_u64;
+    let mut length = 0;
+    while let Some(digit) = text.get(length).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9 && length < LONGEST_WHOLE) {
+        count = count * 10 + u64::from(digit);
+        length += 1;
+    }
+    let behind = &text[length..];
+    match behind {
+        [b'.', b'0', b'\n', ..] if length > 0 => return Some((count as f64, length + 3)),
+        [b'\n', ..] if length > 0 => return Some((count as f64, length + 1)),
+        _ => {}
+    }
+    let end = length + memchr(b'\n', behind)?;
+    let value = parse(without_carriage_return(&text[..end])).filter(|value| value.is_finite())?;
+    Some((value, end + 1))
+}
+
+/// 15 digits are below 2^53, so that the conversion is exact.
+const LONGEST_WHOLE: usize = 15;
+
 /// The value of a short whole number, as `12` or `12.0`: most values on a page are counts, and this is a third of the general cost.
 fn whole(token: &[u8]) -> Option<f64> {
     let digits = token.strip_suffix(b".0").unwrap_or(token);
-    // 15 digits are below 2^53, so the conversion is exact.
-    if digits.is_empty() || digits.len() > 15 {
+    if digits.is_empty() || digits.len() > LONGEST_WHOLE {
         return None;
     }
     let mut count = 0_u64;
@@ -63,6 +90,22 @@ mod tests {
             assert_eq!(parse(token.as_bytes()), Some(value), "{token}");
         }
         assert_eq!(parse(b".0"), Some(0.0));
+    }
+
+    #[test]
+    fn the_number_at_the_end_of_a_line_is_the_one_that_the_token_spells() {
+        for token in ["0", "12", "12.0", "12.5", "123456789012345", "1234567890123456", "1234567890123456.0", "-3", "1e5", ".0", "5.", "+2"]
+        {
+            for (end, length) in [("\n", 1), ("\r\n", 2), ("\nf 1\n", 1)] {
+                let expected = parse(token.as_bytes()).map(|value| (value, token.len() + length));
+                assert_eq!(ends_line(format!("{token}{end}").as_bytes()), expected, "{token:?} {end:?}");
+            }
+        }
+        for text in
+            ["", "\n", "12", "12 \n", " 12\n", "12 1700000000000\n", "1.0.0\n", "NaN\n", "+Inf\n", "1e999\n", "12\r", "12\r\r\n", "x\n"]
+        {
+            assert_eq!(ends_line(text.as_bytes()), None, "{text:?}");
+        }
     }
 
     #[test]

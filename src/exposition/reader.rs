@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-use super::duplicates;
+use super::draft::Draft;
+use super::follower::Bucket;
 use super::line::{self, End, Fault, Rest};
-use super::page::{Family, Kind, Page, Part, Sample};
+use super::page::{Holder, Kind, Page, Part, Row};
 use super::problems::{Problem, ProblemKind, Problems};
 use super::refusal::{Refusal, sniff};
-use super::wanted::{Directory, Suffix, Target, Wanted, plainly};
+use super::wanted::{Directory, Suffix, Target, Wanted};
 use super::{Format, is_blank, number, without_carriage_return};
 
 /// Reads a page: the families that `wanted` names, or the reason why none of it may be used.
@@ -18,30 +19,41 @@ pub fn read<'a>(body: &'a [u8], format: Format, wanted: &Wanted) -> Result<Page<
         return Err(refusal);
     }
     let mut reader = Reader::new(body, format, wanted);
-    for line in Lines::of(body) {
-        reader.line(line)?;
+    let mut lines = Lines::of(body);
+    while !lines.rest.is_empty() {
+        if let Some(length) = reader.unwanted(lines.rest).or_else(|| reader.follower(&lines)) {
+            lines.pass(length);
+        } else if let Some(line) = lines.next() {
+            reader.line(line)?;
+        }
     }
     reader.finish()
 }
 
 /// A line of the page without its line end.
 #[derive(Clone, Copy)]
-struct Line<'a> {
-    text: &'a [u8],
+pub(super) struct Line<'a> {
+    pub text: &'a [u8],
     /// Counted from 1.
-    number: u32,
+    pub number: u32,
     /// Whether the line has a line end.
-    ended: bool,
+    pub ended: bool,
 }
 
-struct Lines<'a> {
+pub(super) struct Lines<'a> {
     rest: &'a [u8],
     number: u32,
 }
 
 impl<'a> Lines<'a> {
-    fn of(body: &'a [u8]) -> Self {
+    pub fn of(body: &'a [u8]) -> Self {
         Self { rest: body, number: 0 }
+    }
+
+    /// Goes on behind a line of this length, line end included.
+    fn pass(&mut self, length: usize) {
+        self.rest = &self.rest[length..];
+        self.number = self.number.saturating_add(1);
     }
 }
 
@@ -61,20 +73,6 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-/// The most labels that room is made for in advance. Engines use up to a dozen; a line with a million must not make every line behind it
-/// claim memory for as many.
-const LABELS_EXPECTED: usize = 16;
-
-/// A family under construction.
-#[derive(Default)]
-struct Draft<'a> {
-    name: Option<Cow<'a, str>>,
-    declared: Option<(Cow<'a, str>, Kind)>,
-    samples: Vec<Sample<'a>>,
-    /// Of `samples`, in the same order.
-    fingerprints: Vec<u64>,
-}
-
 /// A name at the very start of a line, and where it belongs.
 #[derive(Clone, Copy, Default)]
 struct Memo<'a> {
@@ -86,15 +84,12 @@ struct Reader<'a, 'w> {
     format: Format,
     directory: Cow<'w, Directory>,
     all: bool,
-    /// By place in the directory.
-    drafts: Vec<Draft<'a>>,
+    draft: Draft<'a>,
+    /// The last bucket line, where the next one may be like it.
+    bucket: Option<Bucket<'a>>,
     /// The latest names, the last one first. Lines of one name stand together, and with several engines in one process the bucket, sum
     /// and count lines of a histogram take turns, so one of these answers nearly always holds.
     memo: [Memo<'a>; 3],
-    /// Room for names in plain spelling.
-    plain: String,
-    /// How many labels the last sample had, up to [`LABELS_EXPECTED`]: the next one mostly has as many.
-    labels: usize,
     problems: Problems,
     lines: usize,
     samples: usize,
@@ -109,17 +104,15 @@ struct Reader<'a, 'w> {
 
 impl<'a, 'w> Reader<'a, 'w> {
     fn new(body: &'a [u8], format: Format, wanted: &'w Wanted) -> Self {
-        let directory = if wanted.all { Cow::Owned(declared(body)) } else { Cow::Borrowed(&wanted.families) };
-        let mut drafts = Vec::new();
-        drafts.resize_with(directory.len(), Draft::default);
+        let directory = if wanted.all { Cow::Owned(declared(body)) } else { Cow::Borrowed(&*wanted.families) };
+        let draft = Draft::of(directory.len());
         Self {
             format,
             directory,
             all: wanted.all,
-            drafts,
+            draft,
+            bucket: None,
             memo: Default::default(),
-            plain: String::new(),
-            labels: 0,
             problems: Problems::default(),
             lines: 0,
             samples: 0,
@@ -150,16 +143,18 @@ impl<'a, 'w> Reader<'a, 'w> {
     fn comment(&mut self, line: Line<'a>) {
         if self.format == Format::OpenMetrics && line.text.trim_ascii_end() == b"# EOF" {
             self.eof = true;
+            // No line behind the end may pass for one like another.
+            self.bucket = None;
             return;
         }
         let Some((name, kind)) = line::type_of(line.text) else { return };
         self.has_metadata = true;
-        plainly(&name, &mut self.plain);
         // `TYPE` of `x_created` or `x_sum` says nothing about `x`.
-        let Some(Target { family, suffix: Suffix::None | Suffix::Total }) = self.directory.find(&self.plain) else { return };
+        let Some(Target { family, suffix: Suffix::None | Suffix::Total }) = self.directory.find(&name) else { return };
         let kind = Kind::from_word(kind);
-        match &self.drafts[family].declared {
-            None => self.drafts[family].declared = Some((name, kind)),
+        let declared = &mut self.draft.family(family).declared;
+        match declared {
+            None => *declared = Some((line::text_of(name), kind)),
             Some((_, first)) if *first != kind => {
                 self.note(ProblemKind::ConflictingType, line.number, None, "the same type as in the first TYPE line of this family");
             }
@@ -180,15 +175,65 @@ impl<'a, 'w> Reader<'a, 'w> {
             self.samples += 1;
             return;
         }
-        match line::rest(line.text, name_end, target.and_then(|target| bound_label(target.suffix)), self.labels) {
+        if let Some(target) = target
+            && self.seen(line, target, name_end)
+        {
+            return;
+        }
+        let bound = target.and_then(|target| bound_label(target.suffix));
+        match line::rest(line.text, name_end, bound, self.draft.sets.room()) {
             Err(fault) => self.unreadable(line, &fault, target.is_some()),
             Ok(rest) => {
                 self.samples += 1;
                 if let Some(target) = target {
-                    self.keep(line, target, rest);
+                    self.keep(line, target, name_end, rest);
                 }
             }
         }
+    }
+
+    /// Passes a line with the last name, if that is not wanted, and gives its length. It could be passed as any other.
+    #[inline]
+    fn unwanted(&mut self, rest: &[u8]) -> Option<usize> {
+        let Memo { name, target: None } = self.memo[0] else { return None };
+        if !matches!(rest.get(name.len()), Some(b'{' | b' ')) || self.samples == 0 || self.eof || name.is_empty() || !rest.starts_with(name)
+        {
+            return None;
+        }
+        let end = name.len() + memchr(b'\n', &rest[name.len()..])?;
+        self.lines += 1;
+        self.texts += 1;
+        self.samples += 1;
+        Some(end + 1)
+    }
+
+    /// Reads a line like the last bucket line, and gives its length. It could be read as any other; most lines that are wanted are such.
+    #[inline]
+    fn follower(&mut self, lines: &Lines<'a>) -> Option<usize> {
+        let bucket = self.bucket.as_ref()?;
+        let (part, value, length) = bucket.follower(lines.rest)?;
+        self.lines += 1;
+        self.texts += 1;
+        self.samples += 1;
+        self.draft.push(bucket.family, Row { part, set: bucket.set, line: lines.number.saturating_add(1) }, value);
+        Some(length)
+    }
+
+    /// Reads a line whose labels stood on the page before, word for word, and which has nothing behind its value.
+    #[inline]
+    fn seen(&mut self, line: Line<'a>, target: Target, name_end: End) -> bool {
+        if name_end.in_braces {
+            return false;
+        }
+        let text = &line.text[name_end.at..];
+        let Some((set, value_at)) = self.draft.sets.seen(text) else { return false };
+        let (Ok(part), Some(value)) = (part(target.suffix, None), number::parse(&text[value_at..])) else { return false };
+        if !value.is_finite() {
+            return false;
+        }
+        self.samples += 1;
+        self.draft.push(target.family, Row { part, set, line: line.number }, value);
+        true
     }
 
     /// Where the line belongs, and where its name ends.
@@ -196,8 +241,10 @@ impl<'a, 'w> Reader<'a, 'w> {
     fn route(&mut self, text: &'a [u8]) -> Result<(Option<Target>, End), Fault> {
         for place in 0..self.memo.len() {
             let Memo { name, target } = self.memo[place];
-            if !name.is_empty() && text.starts_with(name) && matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) {
-                self.memo[..=place].rotate_right(1);
+            if matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) && !name.is_empty() && text.starts_with(name) {
+                if place > 0 {
+                    self.memo[..=place].rotate_right(1);
+                }
                 return Ok((target, End { at: name.len(), in_braces: false }));
             }
         }
@@ -210,17 +257,16 @@ impl<'a, 'w> Reader<'a, 'w> {
         Ok((target, name.end))
     }
 
-    fn find(&mut self, name: Cow<'a, str>) -> Option<Target> {
-        plainly(&name, &mut self.plain);
-        let mut found = self.directory.find(&self.plain);
+    fn find(&mut self, name: Cow<'a, [u8]>) -> Option<Target> {
+        let mut found = self.directory.find(&name);
         if found.is_none() && self.all {
-            let (stem, suffix) = Suffix::split(&self.plain);
-            let family = self.directory.to_mut().insert(stem);
-            self.drafts.resize_with(self.directory.len(), Draft::default);
+            let (stem, suffix) = Suffix::split(&name);
+            let family = self.directory.to_mut().insert(&String::from_utf8_lossy(stem));
+            self.draft.grow(self.directory.len());
             found = Some(Target { family, suffix });
         }
         let target = found?;
-        self.drafts[target.family].name.get_or_insert_with(|| target.suffix.cut_from(name));
+        self.draft.family(target.family).name.get_or_insert_with(|| target.suffix.cut_from(line::text_of(name)));
         found
     }
 
@@ -237,32 +283,37 @@ impl<'a, 'w> Reader<'a, 'w> {
         self.problems.note(Problem { kind, line, column, expected });
     }
 
-    fn keep(&mut self, line: Line<'a>, target: Target, rest: Rest<'a>) {
-        let Rest { mut labels, bound, value, value_at, repairs } = rest;
-        self.labels = labels.len().min(LABELS_EXPECTED);
+    fn keep(&mut self, line: Line<'a>, target: Target, name_end: End, rest: Rest<'a>) {
+        let Rest { bound, bound_at, value, value_at, repairs, is_text } = rest;
         if let Some(at) = repairs.unknown_escape {
             self.note(ProblemKind::UnknownEscape, line.number, Some(at), r#"one of the escapes `\\`, `\"` and `\n`"#);
         }
         if let Some(at) = repairs.invalid_utf8 {
             self.note(ProblemKind::InvalidUtf8, line.number, Some(at), "a label value in UTF-8");
         }
-        if !labels.is_sorted_by(|left, right| left.0 < right.0) {
-            labels.sort_unstable_by(|left, right| left.0.cmp(&right.0));
-            if labels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-                return self.note(ProblemKind::RepeatedLabel, line.number, None, "every label name once");
-            }
+        if !self.draft.sets.sort() {
+            return self.note(ProblemKind::RepeatedLabel, line.number, None, "every label name once");
         }
-        let part = match part(target.suffix, bound.as_deref()) {
+        let part = match part(target.suffix, bound.as_deref().map(str::as_bytes)) {
             Ok(part) => part,
             Err(expected) => return self.note(ProblemKind::BadBound, line.number, None, expected),
         };
         if !value.is_finite() {
             return self.note(ProblemKind::NotFinite, line.number, Some(value_at), "a finite number");
         }
-        let draft = &mut self.drafts[target.family];
-        let sample = Sample { part, labels, value, line: line.number };
-        draft.fingerprints.push(duplicates::fingerprint(&sample));
-        draft.samples.push(sample);
+        let depends = self.draft.sets.may_bound();
+        let set = self.draft.sets.number();
+        self.draft.push(target.family, Row { part, set, line: line.number }, value);
+        // What was repaired must be noted at every line.
+        if is_text && repairs.is_none() && !name_end.in_braces {
+            match bound {
+                None if !depends => self.draft.sets.remember(&line.text[name_end.at..value_at], set),
+                Some(Cow::Borrowed(bound)) if target.suffix == Suffix::Bucket => {
+                    self.bucket = Some(Bucket::of(line.text, bound_at, bound.len(), value_at, target.family, set));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn finish(mut self) -> Result<Page<'a>, Refusal> {
@@ -274,25 +325,9 @@ impl<'a, 'w> Reader<'a, 'w> {
             _ if self.format == Format::OpenMetrics && !self.eof => return Err(Refusal::MissingEof),
             _ => {}
         }
-        let drafts = std::mem::take(&mut self.drafts);
-        let mut families: Vec<Family<'a>> = drafts.into_iter().filter_map(|draft| self.complete(draft)).collect();
-        families.sort_by_key(|family| family.samples.first().map(|sample| sample.line));
-        Ok(Page { families, problems: self.problems, lines_seen: self.lines, samples_seen: self.samples })
-    }
-
-    /// The finished family without repeated series; `None` if it has no samples.
-    fn complete(&mut self, mut draft: Draft<'a>) -> Option<Family<'a>> {
-        let repeated = duplicates::repeated(&draft.samples, &draft.fingerprints);
-        for &place in &repeated {
-            self.note(ProblemKind::DuplicateSeries, draft.samples[place].line, None, "every series once");
-        }
-        if !repeated.is_empty() {
-            let mut repeated = repeated.into_iter().peekable();
-            let mut place = 0..;
-            draft.samples.retain(|_| repeated.next_if_eq(&place.next().unwrap_or_default()).is_none());
-        }
-        let (name, kind) = draft.declared.or(draft.name.map(|name| (name, Kind::Untyped)))?;
-        (!draft.samples.is_empty()).then_some(Family { name, kind, samples: draft.samples })
+        let (outline, values) = self.draft.finish(&mut self.problems);
+        let outline = Holder::Own(outline);
+        Ok(Page { outline, values, problems: self.problems, lines_seen: self.lines, samples_seen: self.samples })
     }
 }
 
@@ -305,13 +340,11 @@ fn declared(body: &[u8]) -> Directory {
     let (created, others): (Vec<_>, Vec<_>) = names.iter().partition(|name| Suffix::split(name).1 == Suffix::Created);
     let mut directory = Directory::default();
     for name in others {
-        directory.insert(name);
+        directory.insert(&line::text_of(Cow::Borrowed(name)));
     }
-    let mut plain = String::new();
     for name in created {
-        plainly(name, &mut plain);
-        if directory.find(&plain).is_none() {
-            directory.insert(name);
+        if directory.find(name).is_none() {
+            directory.insert(&line::text_of(Cow::Borrowed(name)));
         }
     }
     directory
@@ -327,9 +360,9 @@ fn bound_label(suffix: Suffix) -> Option<&'static str> {
 }
 
 /// What a sample with this suffix and this bound is; the error says what was expected.
-fn part(suffix: Suffix, bound: Option<&str>) -> Result<Part, &'static str> {
+pub(super) fn part(suffix: Suffix, bound: Option<&[u8]>) -> Result<Part, &'static str> {
     // Adding zero makes -0 and 0 one bound.
-    let number = bound.map(|text| number::parse(text.as_bytes()).unwrap_or(f64::NAN) + 0.0);
+    let number = bound.map(|text| number::parse(text).unwrap_or(f64::NAN) + 0.0);
     match (suffix, number) {
         (Suffix::Bucket, Some(bound)) if bound.is_finite() || bound == f64::INFINITY => Ok(Part::Bucket(bound)),
         (Suffix::Bucket, _) => Err("a number or `+Inf` as the bucket's label `le`"),

@@ -8,15 +8,14 @@
 //! sometimes within one page; and a counter is called `x` by its source and `x_total` on the page.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use memchr::memchr;
-
-use super::duplicates::mix_text;
+use super::table::Table;
 
 /// The families that a caller asks for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    pub(super) families: Directory,
+    pub(super) families: Arc<Directory>,
     pub(super) all: bool,
 }
 
@@ -27,12 +26,12 @@ impl Wanted {
         for name in names {
             families.insert(name);
         }
-        Self { families, all: false }
+        Self { families: Arc::new(families), all: false }
     }
 
     /// Every family of the page, told apart by its `TYPE` lines and by suffixes.
     pub fn all() -> Self {
-        Self { families: Directory::default(), all: true }
+        Self { families: Arc::default(), all: true }
     }
 }
 
@@ -52,16 +51,16 @@ impl Suffix {
         [(Self::Bucket, "_bucket"), (Self::Sum, "_sum"), (Self::Count, "_count"), (Self::Total, TOTAL), (Self::Created, "_created")];
 
     /// `name` without its suffix, and the suffix.
-    pub(super) fn split(name: &str) -> (&str, Self) {
+    pub(super) fn split(name: &[u8]) -> (&[u8], Self) {
         Self::ALL
             .into_iter()
-            .find_map(|(suffix, text)| name.strip_suffix(text).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix)))
+            .find_map(|(suffix, text)| name.strip_suffix(text.as_bytes()).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix)))
             .unwrap_or((name, Self::None))
     }
 
     /// What remains of `name` without this suffix.
     pub(super) fn cut_from(self, name: Cow<'_, str>) -> Cow<'_, str> {
-        let (stem, suffix) = Self::split(&name);
+        let (stem, suffix) = Self::split(name.as_bytes());
         let length = if suffix == self { stem.len() } else { name.len() };
         match name {
             Cow::Borrowed(name) => Cow::Borrowed(&name[..length]),
@@ -83,7 +82,7 @@ pub(super) struct Target {
 }
 
 /// Families by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Directory {
     names: Table,
     /// The families whose name ends in `_total`, by what stands before it.
@@ -99,22 +98,20 @@ impl Directory {
     /// The place of the family `name`, which is added if it is new.
     pub(super) fn insert(&mut self, name: &str) -> usize {
         let next = self.names.len();
-        let mut plain = String::new();
-        plainly(name, &mut plain);
-        if let Some(found) = self.names.get(&plain) {
+        if let Some(found) = self.names.get(name.as_bytes()) {
             return found;
         }
-        if let Some(stem) = plain.strip_suffix(TOTAL).filter(|stem| !stem.is_empty()) {
+        if let Some(stem) = name.strip_suffix(TOTAL).filter(|stem| !stem.is_empty()) {
             self.stems.insert(stem, next);
         }
-        self.names.insert(&plain, next);
+        self.names.insert(name, next);
         next
     }
 
-    /// Where a sample or `TYPE` line with this name, in plain spelling, belongs.
-    pub(super) fn find(&self, plain: &str) -> Option<Target> {
-        let (stem, suffix) = Suffix::split(plain);
-        if let Some(family) = self.names.get(plain) {
+    /// Where a sample or `TYPE` line with this name belongs.
+    pub(super) fn find(&self, name: &[u8]) -> Option<Target> {
+        let (stem, suffix) = Suffix::split(name);
+        if let Some(family) = self.names.get(name) {
             let suffix = if suffix == Suffix::Total { suffix } else { Suffix::None };
             return Some(Target { family, suffix });
         }
@@ -128,90 +125,21 @@ impl Directory {
         {
             return Some(Target { family, suffix });
         }
-        self.stems.get(plain).map(|family| Target { family, suffix: Suffix::None })
+        self.stems.get(name).map(|family| Target { family, suffix: Suffix::None })
     }
-}
-
-/// Names with their places. A page asks for hundreds of names of which most are not there, and a hash tells that with one look.
-#[derive(Clone, Debug, Default)]
-struct Table {
-    /// In the order in which they were added.
-    names: Vec<(String, usize)>,
-    /// Indices into `names` plus one, at the place that the hash gives or behind it; 0 is free. A power of two, at least twice the names.
-    slots: Vec<u32>,
-}
-
-impl Table {
-    fn len(&self) -> usize {
-        self.names.len()
-    }
-
-    fn get(&self, name: &str) -> Option<usize> {
-        self.slot(name).ok().map(|index| self.names[index].1)
-    }
-
-    /// The index of the name, or the free slot where it would stand; `usize::MAX` where there is no slot yet.
-    fn slot(&self, name: &str) -> Result<usize, usize> {
-        let mask = self.slots.len().wrapping_sub(1);
-        if self.slots.is_empty() {
-            return Err(usize::MAX);
-        }
-        let mut slot = mix_text(0, name.as_bytes()) as usize & mask;
-        while let Some(index) = (self.slots[slot] as usize).checked_sub(1) {
-            if self.names[index].0 == name {
-                return Ok(index);
-            }
-            slot = (slot + 1) & mask;
-        }
-        Err(slot)
-    }
-
-    /// Adds a name, or gives one that is there another place.
-    fn insert(&mut self, name: &str, place: usize) {
-        match self.slot(name) {
-            Ok(index) => self.names[index].1 = place,
-            Err(_) => {
-                self.names.push((name.to_owned(), place));
-                if self.names.len() * 2 > self.slots.len() {
-                    self.slots = vec![0; (self.names.len() * 4).next_power_of_two()];
-                    (0..self.names.len()).for_each(|index| self.enter(index));
-                } else {
-                    self.enter(self.names.len() - 1);
-                }
-            }
-        }
-    }
-
-    fn enter(&mut self, index: usize) {
-        if let Err(slot) = self.slot(&self.names[index].0) {
-            self.slots[slot] = u32::try_from(index + 1).unwrap_or(u32::MAX);
-        }
-    }
-}
-
-/// Writes `name` into `plain` with `_` for every `:`.
-pub(super) fn plainly(name: &str, plain: &mut String) {
-    plain.clear();
-    let mut rest = name;
-    while let Some(colon) = memchr(b':', rest.as_bytes()) {
-        plain.push_str(&rest[..colon]);
-        plain.push('_');
-        rest = &rest[colon + 1..];
-    }
-    plain.push_str(rest);
 }
 
 /// Whether two names are one in plain spelling.
-pub(super) fn same_name(left: &str, right: &str) -> bool {
+pub(super) fn same_name(left: &[u8], right: &[u8]) -> bool {
     let plain = |byte: u8| if byte == b':' { b'_' } else { byte };
-    left.len() == right.len() && left.bytes().zip(right.bytes()).all(|(left, right)| plain(left) == plain(right))
+    left.len() == right.len() && (left == right || left.iter().zip(right).all(|(&left, &right)| plain(left) == plain(right)))
 }
 
-/// `name` with `_total` taken away, or put behind it if it is not there.
-pub(super) fn other_spelling(name: &str) -> Cow<'_, str> {
-    match name.strip_suffix(TOTAL) {
-        Some(stem) if !stem.is_empty() => Cow::Borrowed(stem),
-        _ => Cow::Owned(format!("{name}{TOTAL}")),
+/// Whether `known` is `asked` with `_total` taken away, or put behind it if it is not there.
+pub(super) fn other_spelling(known: &[u8], asked: &[u8]) -> bool {
+    match asked.strip_suffix(TOTAL.as_bytes()) {
+        Some(stem) if !stem.is_empty() => same_name(known, stem),
+        _ => known.split_at_checked(asked.len()).is_some_and(|(stem, end)| same_name(stem, asked) && same_name(end, TOTAL.as_bytes())),
     }
 }
 
@@ -220,23 +148,7 @@ mod tests {
     use super::*;
 
     fn find(wanted: &[&str], name: &str) -> Option<(usize, Suffix)> {
-        let mut plain = String::new();
-        plainly(name, &mut plain);
-        Wanted::new(wanted.iter().copied()).families.find(&plain).map(|target| (target.family, target.suffix))
-    }
-
-    #[test]
-    fn every_name_of_many_is_found_at_its_place_and_no_other() {
-        let mut table = Table::default();
-        assert_eq!(table.get("a0"), None);
-        (0..1000).for_each(|place| table.insert(&format!("a{place}"), place));
-        table.insert("a7", 7000);
-        assert_eq!(table.len(), 1000);
-        for place in 0..1000 {
-            let expected = if place == 7 { 7000 } else { place };
-            assert_eq!(table.get(&format!("a{place}")), Some(expected));
-            assert_eq!(table.get(&format!("b{place}")), None);
-        }
+        Wanted::new(wanted.iter().copied()).families.find(name.as_bytes()).map(|target| (target.family, target.suffix))
     }
 
     #[test]
@@ -288,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_bare_suffix_is_a_name() {
-        assert_eq!(Suffix::split("_total"), ("_total", Suffix::None));
+        assert_eq!(Suffix::split(b"_total"), (&b"_total"[..], Suffix::None));
         assert_eq!(find(&["_total"], "_total"), Some((0, Suffix::None)));
     }
 }

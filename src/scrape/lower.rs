@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::engines::{Dialect, ENGINES};
-use crate::exposition::{Format, Page, Refusal, Wanted, read};
+use crate::exposition::{Format, Memory, Page, Refusal, Wanted, read};
 use crate::planner::input::FailureKind;
 
 use super::failure::failure;
+use super::memories::{Earlier, Used};
 use super::report::{Failure, Scraped};
 
 /// The families of all engines. Put together once, as those of each: that takes as long as reading a short page.
@@ -21,19 +22,49 @@ static FAMILIES: LazyLock<BTreeMap<&str, Wanted>> =
 /// `engine`: the dialect, or `None` to recognise it among all that are known. `keep`: whether the lines that were used are wanted as text,
 /// so that the page can be read again later with the same result.
 pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, keep: bool) -> Result<Scraped, Failure> {
+    lower_with(body, content_type, engine, keep, &Earlier::default()).0
+}
+
+/// As [`lower`], with what is known of earlier pages, which changes nothing but the time it takes. Also gives what was used of it.
+pub(super) fn lower_with(
+    body: &[u8],
+    content_type: Option<&str>,
+    engine: Option<Dialect>,
+    keep: bool,
+    earlier: &Earlier,
+) -> (Result<Scraped, Failure>, Used) {
     if body.starts_with(&[0x1f, 0x8b]) {
-        return Err(failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream"));
+        let twice = failure(FailureKind::Parse, "the page is compressed twice; expected text inside the gzip stream");
+        return (Err(twice), Used::None(None));
     }
     let wanted = match &engine {
         None => Cow::Borrowed(&*ALL_FAMILIES),
         Some(engine) => FAMILIES.get(engine.name()).map_or_else(|| Cow::Owned(Wanted::new(engine.family_names())), Cow::Borrowed),
     };
-    let page = read(body, Format::from_content_type(content_type), &wanted).map_err(|refusal| match refusal {
+    let format = Format::from_content_type(content_type);
+    let remembered =
+        earlier.known.iter().enumerate().find_map(|(place, known)| Some((known.memory.read(body, format, &wanted)?, Used::Earlier(place))));
+    let (page, used) = match remembered.map_or_else(|| read(body, format, &wanted).map(|page| (page, Used::None(None))), Ok) {
+        Ok((page, Used::None(_))) if earlier.learns => {
+            let memory = Memory::of(body, format, &wanted, &page);
+            (page, Used::None(memory))
+        }
+        Ok(read) => read,
+        Err(refusal) => return (Err(refused(refusal)), Used::None(None)),
+    };
+    (scraped(body, &page, engine, keep), used)
+}
+
+fn refused(refusal: Refusal) -> Failure {
+    match refusal {
         Refusal::Empty => failure(FailureKind::Empty, refusal.to_string()),
         _ => failure(FailureKind::Parse, refusal.to_string()),
-    })?;
-    let engine = engine.or_else(|| recognised(&page)).ok_or_else(|| unknown(&page))?;
-    let reading = engine.read(&page);
+    }
+}
+
+fn scraped(body: &[u8], page: &Page<'_>, engine: Option<Dialect>, keep: bool) -> Result<Scraped, Failure> {
+    let engine = engine.or_else(|| recognised(page)).ok_or_else(|| unknown(page))?;
+    let reading = engine.read(page);
     if reading.models.is_empty() {
         let message = format!("{} samples, none that engine {} knows; expected a server of that kind", page.samples_seen, engine.name());
         return Err(failure(FailureKind::Empty, message));
@@ -43,7 +74,7 @@ pub fn lower(body: &[u8], content_type: Option<&str>, engine: Option<Dialect>, k
         reading,
         problems: page.problems.counts().map(|(_, count)| count as usize).sum(),
         first_problem: page.problems.first().first().map(ToString::to_string),
-        page: keep.then(|| used_lines(body, &page, &engine)),
+        page: keep.then(|| used_lines(body, page, &engine)),
     })
 }
 
@@ -68,11 +99,11 @@ fn unknown(page: &Page<'_>) -> Failure {
 fn used_lines(body: &[u8], page: &Page<'_>, engine: &Dialect) -> String {
     let mut text = String::new();
     let mut numbers = Vec::new();
-    let asked: Vec<_> = engine.family_names().into_iter().filter_map(|name| page.family(name)).collect();
-    for family in page.families().filter(|family| asked.iter().any(|asked| std::ptr::eq(*asked, *family))) {
+    let asked: Vec<_> = engine.family_names().into_iter().filter_map(|name| page.family(name)).map(|family| family.name).collect();
+    for family in page.families().filter(|family| asked.iter().any(|asked| std::ptr::eq(*asked, family.name))) {
         // `Kind`'s names are the format's words.
         text.push_str(&format!("# TYPE {} {}\n", family.name, format!("{:?}", family.kind).to_lowercase()));
-        numbers.extend(family.samples.iter().map(|sample| sample.line));
+        numbers.extend(family.samples().map(|sample| sample.line));
     }
     numbers.sort_unstable();
     let mut numbers = numbers.into_iter().peekable();
@@ -102,7 +133,7 @@ mod tests {
         recognise: |page| page.family("running").is_some(),
         read: |page| {
             let mut reading = Reading::default();
-            for sample in page.families().flat_map(|family| &family.samples) {
+            for sample in page.families().flat_map(|family| family.samples()) {
                 reading.models.insert(sample.label("model").map(str::to_owned), Default::default());
             }
             reading
@@ -152,9 +183,9 @@ mod tests {
         let wanted = Wanted::new(ENGINE.family_names());
         let families = |body: &str| {
             let page = read(body.as_bytes(), Format::Text, &wanted).unwrap();
-            let sample = |sample: &crate::exposition::Sample<'_>| format!("{:?} {:?} {:?}", sample.part, sample.labels, sample.value);
+            let sample = |sample: crate::exposition::Sample<'_>| format!("{:?} {:?} {:?}", sample.part, sample.labels, sample.value);
             page.families()
-                .map(|family| (family.name.to_string(), family.kind, family.samples.iter().map(sample).collect::<Vec<_>>()))
+                .map(|family| (family.name.to_string(), family.kind, family.samples().map(sample).collect::<Vec<_>>()))
                 .collect::<Vec<_>>()
         };
         assert_eq!(families(&kept), families(body));

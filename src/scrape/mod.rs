@@ -4,7 +4,7 @@
 //! limit on the size of the body, and a bounded share of the memory for bodies.
 //!
 //! Reading order: `discover` (which targets there are), `report` (what comes out), `round` (who is scraped when), `client` (one request), `access` (its credentials), `resolve` (names), `body` (collecting
-//! and inflating), `budget` (memory of all bodies together), `lower` (the page in the planner's terms), `failure` (errors in words),
+//! and inflating), `budget` (memory of all bodies together), `memories` (what the last pages spare the next ones), `lower` (the page in the planner's terms), `failure` (errors in words),
 //! `query` (asking a Prometheus instead of the targets).
 
 mod access;
@@ -14,6 +14,7 @@ mod client;
 pub mod discover;
 mod failure;
 pub mod lower;
+mod memories;
 pub mod query;
 pub mod report;
 mod resolve;

@@ -29,7 +29,8 @@ use super::body::{Body, Collector, Encoding};
 use super::budget::Budget;
 use super::client::{Requester, SetupError};
 use super::failure::{failure, within_body};
-use super::lower::lower;
+use super::lower::lower_with;
+use super::memories::Memories;
 use super::report::{Failure, Scraped, TargetReport};
 use crate::config::{AccessConfig, ScrapeConfig};
 use crate::engines::Dialect;
@@ -85,6 +86,8 @@ struct Shared {
     budget: Arc<Budget>,
     timeout: Duration,
     body_limit: usize,
+    /// Of the pages of the last scrapes.
+    memories: Memories,
     /// Threads that read large pages.
     readers: Arc<Semaphore>,
 }
@@ -109,6 +112,7 @@ impl Scraper {
             body_limit: budget.largest(),
             budget,
             timeout: config.timeout,
+            memories: Memories::default(),
             readers: Arc::new(Semaphore::new(readers)),
         };
         Ok(Self {
@@ -127,6 +131,7 @@ impl Scraper {
     pub async fn round(&self, jobs: &[Job], origin: std::time::Instant, keep_pages: bool) -> Vec<TargetReport> {
         let end = Instant::now() + self.longest;
         self.shared.requester.retain(|access| jobs.iter().any(|job| *job.access == *access));
+        self.shared.memories.retain(&jobs.iter().map(|job| &job.target).collect());
         let (mut regular, mut suspects) = self.queues(jobs);
         let places = Arc::new(Semaphore::new(self.concurrency));
         let seats = Arc::new(Semaphore::new(self.concurrency * SEATS_PER_PLACE));
@@ -281,18 +286,22 @@ impl Task {
             return Err(failure(FailureKind::Parse, message));
         }
         let (engine, keep) = (self.job.engine.clone(), self.keep_pages);
-        let mut scraped = if bytes.len() <= READ_IN_PLACE {
-            lower(&bytes, content_type.as_deref(), engine, keep)?
+        let earlier = shared.memories.earlier(&self.job.target);
+        let (scraped, earlier, used) = if bytes.len() <= READ_IN_PLACE {
+            let (scraped, used) = lower_with(&bytes, content_type.as_deref(), engine, keep, &earlier);
+            (scraped, earlier, used)
         } else {
             let reader = Arc::clone(&shared.readers).acquire_owned().await;
             let reading = tokio::task::spawn_blocking(move || {
-                let scraped = lower(&bytes, content_type.as_deref(), engine, keep);
+                let (scraped, used) = lower_with(&bytes, content_type.as_deref(), engine, keep, &earlier);
                 // Given back here, since memory and thread are in use until now, also if the target's time is up.
                 drop((bytes, claim, reader));
-                scraped
+                (scraped, earlier, used)
             });
-            reading.await.map_err(|_| failure(FailureKind::Parse, "reading the page ended unexpectedly (a defect of this program)"))??
+            reading.await.map_err(|_| failure(FailureKind::Parse, "reading the page ended unexpectedly (a defect of this program)"))?
         };
+        shared.memories.note(&self.job.target, &earlier, used);
+        let mut scraped = scraped?;
         if left_out > 0 {
             scraped.problems += 1;
             scraped.first_problem.get_or_insert_with(|| format!("{left_out} bytes after the end of the gzip stream; expected none"));

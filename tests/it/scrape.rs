@@ -22,7 +22,7 @@ pub static ENGINE: Engine = Engine {
     gauges: &[],
     recognise: |page| page.family("running").is_some(),
     read: |page| {
-        let samples = page.family("running").into_iter().flat_map(|family| &family.samples);
+        let samples = page.family("running").into_iter().flat_map(|family| family.samples());
         let models = samples.map(|sample| (sample.label("model").map(str::to_owned), Default::default())).collect();
         Reading { models, missing: Vec::new() }
     },

@@ -50,9 +50,9 @@ fn a_histogram_comes_back_without_the_labels_of_prometheus() {
          vllm:e2e_count{model_name=\"m\"} 4\nvllm:requests_total{job=\"own\",model_name=\"m\\\"\\\\\\n\"} 1.7e+06\nprocess_start_time_seconds 1.699e+09\n"
     );
     let page = read(scrape.page.as_bytes(), Format::Text, &Wanted::all()).unwrap();
-    let parts: Vec<_> = page.family("vllm:e2e").unwrap().samples.iter().map(|sample| (sample.part, sample.value)).collect();
+    let parts: Vec<_> = page.family("vllm:e2e").unwrap().samples().map(|sample| (sample.part, sample.value)).collect();
     assert_eq!(parts, [(Part::Bucket(1.0), 3.0), (Part::Bucket(f64::INFINITY), 4.0), (Part::Sum, 2.5), (Part::Count, 4.0)]);
-    assert_eq!(page.family("vllm:requests").unwrap().samples[0].label("model_name"), Some("m\"\\\n"));
+    assert_eq!(page.family("vllm:requests").unwrap().samples().next().unwrap().label("model_name"), Some("m\"\\\n"));
 }
 
 #[test]
