@@ -31,7 +31,7 @@ use super::load::lengths_missing;
 use super::memory::{Decision, Memory};
 use super::model::attain::Prompts;
 use super::model::capacity::trusted_hit_rate;
-use super::model::needed::Demand;
+use super::model::needed::{Answers, Demand};
 use super::model::server::{Server, Slowness};
 use super::observe::{COVERAGE_TO_RAISE, Window};
 use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason, StepReason};
@@ -341,5 +341,6 @@ fn demand<'a>(
         itl: policy.slo.itl.get(),
         share: 1.0 - (1.0 - auto.attainment.get()) / 2.0,
         noise: felt(coming.rate.noise, pool.role),
+        answers: Answers::default(),
     })
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::planner::model::attain::Prompts;
 use crate::planner::model::envelope::Envelope;
+use crate::planner::model::needed::Answers;
 use crate::planner::model::server::{Server, Slowness};
 use crate::planner::tests::world::seed_profile;
 use crate::units::Role;
@@ -27,6 +28,7 @@ fn demand(envelope: &Envelope) -> Demand<'_> {
         itl: 0.05,
         share: 0.995,
         noise: 1.0,
+        answers: Answers::default(),
     }
 }
 

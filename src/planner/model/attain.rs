@@ -136,6 +136,8 @@ pub struct Decoder<'a> {
     pub prompts: f64,
     /// Arrivals a second times the mean square of what a prompt takes.
     pub spread: f64,
+    /// b*, where it is known already.
+    pub largest: Option<f64>,
 }
 
 impl Decoder<'_> {
@@ -146,6 +148,9 @@ impl Decoder<'_> {
 
     /// b*: the largest batch whose steps meet the objective; 0 where not even a single request's do.
     pub fn largest_batch(&self) -> f64 {
+        if let Some(known) = self.largest {
+            return known;
+        }
         if self.time(1.0) > self.objective {
             return 0.0;
         }

@@ -54,7 +54,7 @@ fn prompts_that_are_too_long_alone_are_out_of_reach_and_keep_the_others_waiting(
 
 /// 10 ms and 0.2 ms a request; 200 steps; 20 ms, which 50 requests reach.
 fn decoder(step: &dyn Fn(f64) -> f64) -> Decoder<'_> {
-    Decoder { step, most: 1000.0, steps: 200.0, objective: 0.02, prompts: 0.0, spread: 0.0 }
+    Decoder { step, most: 1000.0, steps: 200.0, objective: 0.02, prompts: 0.0, spread: 0.0, largest: None }
 }
 
 fn line(batch: f64) -> f64 {

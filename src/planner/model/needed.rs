@@ -9,6 +9,8 @@
 //!
 //! More arrivals never need fewer replicas: each share falls as the rate grows.
 
+use std::cell::OnceCell;
+
 use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, reachable, within_ttft};
 use super::server::Server;
 use crate::planner::plan::Latencies;
@@ -41,6 +43,16 @@ pub struct Demand<'a> {
     pub share: f64,
     /// Variance of the number of arrivals over its mean, at least 1.
     pub noise: f64,
+    /// Begins empty.
+    pub answers: Answers,
+}
+
+/// What was computed of a demand already, since a decision asks it many times.
+#[derive(Default)]
+pub struct Answers {
+    capacity: OnceCell<f64>,
+    /// Of a replica that computes no prompts.
+    largest_batch: OnceCell<f64>,
 }
 
 impl Demand<'_> {
@@ -112,7 +124,9 @@ impl Demand<'_> {
             spread = each * mean(&|prompts| prompts.work * prompts.work);
         }
         let most = self.server.most(Tokens(self.input + self.output)).get();
-        (prompts < 1.0).then_some(Decoder { step, most, steps: self.steps(), objective: self.itl * self.accepted, prompts, spread })
+        let decoder = Decoder { step, most, steps: self.steps(), objective: self.itl * self.accepted, prompts, spread, largest: None };
+        let largest = (self.role == Role::Decode).then(|| *self.answers.largest_batch.get_or_init(|| decoder.largest_batch()));
+        (prompts < 1.0).then_some(Decoder { largest, ..decoder })
     }
 
     /// The smallest count that is enough; where no count lets a request meet the objective, the one that carries them.
@@ -134,6 +148,10 @@ impl Demand<'_> {
 
     /// Requests a second that one replica serves at most.
     pub fn capacity(&self) -> f64 {
+        *self.answers.capacity.get_or_init(|| self.capacity_anew())
+    }
+
+    fn capacity_anew(&self) -> f64 {
         let prompts = 1.0 / self.mix.iter().map(|prompts| prompts.share * prompts.work).sum::<f64>();
         let step = |batch: f64| self.step(batch);
         match self.role {

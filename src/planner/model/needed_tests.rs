@@ -42,6 +42,7 @@ fn demand<'a>(role: Role, server: Server<'a>, lengths: &[(f64, f64)], output: f6
         itl: 0.03,
         share: 0.995,
         noise: 1.0,
+        answers: Answers::default(),
     }
 }
 
