@@ -32,6 +32,7 @@ pub mod fixture {
     use inference_planner_exporter::planner::plan::*;
     use inference_planner_exporter::planner::policy::*;
     use inference_planner_exporter::planner::predict::Method;
+    use inference_planner_exporter::planner::shadows::Score;
     use inference_planner_exporter::units::*;
 
     /// When the fixture's round was planned.
@@ -128,6 +129,38 @@ pub mod fixture {
             queueing: None,
             untaught: None,
         }
+    }
+
+    /// The snapshot where preset auto has decided for the first pool, and its proposers are scored.
+    pub fn scored() -> Snapshot {
+        let score = |error, short| Score { error: Ratio(error), short: Ratio(short) };
+        let auto = AutoTrace {
+            rate: RequestsPerSecond(20.0),
+            slope: 0.0,
+            over: Seconds(640.0),
+            error: RequestsPerSecond(0.2),
+            noise: Ratio(1.0),
+            horizon: Seconds(105.0),
+            planned_rate: RequestsPerSecond(20.2),
+            input_tokens: Tokens(2048.0),
+            output_tokens: Tokens(256.0),
+            slower: Ratio(1.0),
+            replica_rate: RequestsPerSecond(4.6),
+            share: Ratio(0.995),
+            need: Replicas(2),
+            within: Some(Ratio(0.998)),
+            within_less: Some(Ratio(0.9)),
+            left: Requests(0.0),
+            wave: RequestsPerSecond(0.0),
+            padded: Replicas(2),
+            recent: Replicas(2),
+            scores: BTreeMap::from([(Proposer::Auto, score(0.1, 0.0)), (Proposer::MeanCapacity, score(0.1, 0.1))]),
+        };
+        let mut snapshot = snapshot();
+        let mut plan = Plan::clone(&snapshot.models[0].plan);
+        plan.pools[0].auto = Some(auto);
+        snapshot.models[0].plan = Arc::new(plan);
+        snapshot
     }
 
     fn trace() -> EnvelopeTrace {
@@ -332,11 +365,21 @@ fn our_names_are_spelled_in_the_catalogue_only() {
 }
 
 #[test]
+fn each_proposer_of_preset_auto_has_its_scores() {
+    let snapshot = fixture::scored();
+    let of = |family| by_label(&snapshot, fixture::AT, family, "proposer");
+    let scores = |auto, other| BTreeMap::from([("auto".to_owned(), auto), ("mean_capacity".to_owned(), other)]);
+    assert_eq!(of(&catalog::PROPOSER_ERROR_RATIO), scores(0.1, 0.1));
+    assert_eq!(of(&catalog::PROPOSER_SHORT_RATIO), scores(0.0, 0.1));
+}
+
+#[test]
 fn every_family_of_the_catalogue_has_a_series_and_no_other_is_exported() {
     let mut snapshot = fixture::snapshot();
     let traffic = SourceLabels { model: "Qwen/Qwen3-8B".to_owned(), target_namespace: "llm".to_owned(), pool: None, role: None };
     snapshot.counters.discovery_refreshes.insert(traffic, (3, 1));
     let mut names: BTreeSet<_> = families(&snapshot, fixture::AT).iter().map(|family| family.name().to_owned()).collect();
+    names.extend(families(&fixture::scored(), fixture::AT).iter().map(|family| family.name().to_owned()));
     names.extend(families(&crate::queueing_shown::learned(), fixture::AT).iter().map(|family| family.name().to_owned()));
     let process = process::ProcessUse {
         cpu_seconds: Some(1.5),
