@@ -57,7 +57,7 @@ pub struct World<'a> {
     pub mean: Load,
     /// The operator's limits.
     pub limits: BTreeMap<Role, Limits>,
-    /// The limits of a search: at most the counts for twice the busiest minute, since more are never needed.
+    /// The limits of a search: at most the counts for twice the arrivals of any minute, of that minute's lengths, since more are never needed.
     pub search: BTreeMap<Role, Limits>,
 }
 
@@ -79,17 +79,21 @@ impl<'a> World<'a> {
         let (ttft, itl) = (Seconds(policy.slo.ttft.get()), Seconds(policy.slo.itl.get()));
         let mean = load_of(&trace.requests, trace.length);
         let minutes = minutes(&trace.requests);
-        let rates = minutes.iter().map(|requests| load_of(requests, MINUTE).rate);
-        let peak = rates.fold(RequestsPerSecond(0.0), |a, b| if b > a { b } else { a });
         let first = minutes.first().map_or(mean, |requests| load_of(requests, MINUTE.min(trace.length)));
-        let counts = |rate| {
+        let counts = |load| {
             let within = |(role, count)| (role, limits.get(&role).map_or(count, |limits: &Limits| limits.clamp(count)));
-            let load = Load { rate, ..mean };
             let counts = if settings.aggregated { need_of_both(envelope, &apart, itl, load) } else { need(envelope, &apart, itl, load) };
             counts.into_iter().map(within).collect::<BTreeMap<Role, Replicas>>()
         };
-        let start = counts(first.rate);
-        let most = counts(RequestsPerSecond(2.0 * peak.get()));
+        let start = counts(Load { rate: first.rate, ..mean });
+        let mut most = start.clone();
+        for minute in &minutes {
+            let load = load_of(minute, MINUTE);
+            for (role, count) in counts(Load { rate: RequestsPerSecond(2.0 * load.rate.get()), ..load }) {
+                let known = most.entry(role).or_insert(count);
+                *known = count.max(*known);
+            }
+        }
         let search = limits.iter().filter_map(|(&role, limits)| Some((role, Limits::new(limits.min(), *most.get(&role)?)?))).collect();
         let pool = |role, max_requests| {
             let kv_tokens = profile.decode.max_kv_tokens as u64;
