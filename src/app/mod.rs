@@ -53,8 +53,8 @@ pub type Loader = Arc<dyn Fn() -> Result<Loaded, Vec<Problem>> + Send + Sync>;
 /// Requests of one kind that may wait at the same time.
 const QUEUE: usize = 16;
 
-/// How long who asked for a reload waits for its files.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long who asked for a reload waits for its files: less than a request over HTTP may take.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// How long a reload waits for the targets of a search that it changed.
 const LONGEST_SEARCH: Duration = Duration::from_secs(1);

@@ -68,7 +68,9 @@ pub async fn watch(mut read: watch::Receiver<Marks>, reload: mpsc::Sender<Reload
         if read.has_changed().unwrap_or(false) {
             applied = read.borrow_and_update().clone();
         }
-        let now = look(applied.keys());
+        // A volume that hangs must not hold a thread that others need.
+        let files: Vec<PathBuf> = applied.keys().cloned().collect();
+        let Ok(now) = tokio::task::spawn_blocking(move || look(&files)).await else { return };
         let settled = now == last;
         last = now;
         if last == applied || !settled {
