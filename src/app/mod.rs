@@ -148,7 +148,7 @@ pub async fn start(loaded: Loaded, options: Options) -> anyhow::Result<Running> 
 
     let watching = tokio::spawn(watch::watch(to_watch, reload.clone()));
     let (stop, stopped) = oneshot::channel();
-    // One reading at a time: the next begins when the loop has taken this one over.
+    // What was read waits here until the loop takes it over.
     let (found, read) = mpsc::channel(1);
     let reader =
         Reader { loader: options.loader, files: config.files.clone(), watched, requests: reloads, read: found, longest_wait: LONGEST_WAIT };
