@@ -19,6 +19,12 @@ use crate::units::{Moment, Role, Tokens};
 const REMEMBERED: f64 = 5000.0;
 /// Lengths beyond the last bound of the histogram are taken for this many times that bound.
 const BEYOND: f64 = 1.5;
+/// Parts of a bucket of the histogram, by its lengths. A bucket taken for one length meets the TTFT objective as a whole or not at all.
+const PARTS: u32 = 4;
+/// Slices from which on the noise of arrivals is remembered: of fewer it is chance.
+const LEAST_OF_NOISE: usize = 32;
+/// Seconds in which what is remembered of it falls by half.
+const NOISE_FORGOTTEN: f64 = 1200.0;
 /// Coefficient of variation of lengths while no histogram says one, and of answers.
 const USUAL_VARIATION: f64 = 1.0;
 /// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
@@ -33,6 +39,9 @@ pub struct Arrivals {
     /// How many were above the last of them.
     #[serde(default)]
     longer: f64,
+    /// The most noise of arrivals lately; what it had beyond 1 is forgotten by and by.
+    #[serde(default)]
+    noisiest: f64,
     /// Mean lengths in the last slice that had any: what is expected after a pause that is longer than all slices.
     #[serde(default)]
     last_prompts: Option<f64>,
@@ -67,6 +76,8 @@ pub struct Coming {
     pub output: f64,
     /// Prompt lengths and their shares.
     pub mix: Vec<(f64, f64)>,
+    /// The most noise lately, beside that of the rate.
+    pub noisiest: f64,
     /// Seconds that were watched.
     pub watched: f64,
 }
@@ -126,8 +137,8 @@ impl Arrivals {
         self.longer = self.longer * keep + brought - below;
     }
 
-    /// What is coming. `None` before requests of known lengths were seen.
-    pub fn coming(&self) -> Option<Coming> {
+    /// What is coming, asked once a round. `None` before requests of known lengths were seen.
+    pub fn coming(&mut self) -> Option<Coming> {
         let of = |of: &dyn Fn(&Arrived) -> (f64, f64)| -> Vec<Slice> {
             let slice = |arrived: &Arrived| {
                 let (weight, sum) = of(arrived);
@@ -139,6 +150,10 @@ impl Arrivals {
         // Counters near the end of the number range say nothing.
         if ![rate.value, rate.slope, rate.error].iter().all(|number| number.is_finite()) {
             return None;
+        }
+        if self.slices.len() >= LEAST_OF_NOISE {
+            let passed = self.slices.last().map_or(0.0, |last| last.seconds);
+            self.noisiest = rate.noise.max(1.0 + (self.noisiest - 1.0).max(0.0) * 0.5_f64.powf(passed / NOISE_FORGOTTEN));
         }
         let shape = self.shape();
         let mean = |lengths: Option<Level>, last: Option<f64>| {
@@ -154,6 +169,7 @@ impl Arrivals {
             input,
             output,
             mix: shape.into_iter().map(|(times, share)| (times * input, share)).collect(),
+            noisiest: self.noisiest.max(rate.noise),
             watched: self.slices.iter().map(|arrived| arrived.seconds).sum(),
         })
     }
@@ -163,7 +179,8 @@ impl Arrivals {
         let mut lower = 0.0;
         let mut points = Vec::new();
         for &(bound, count) in &self.lengths {
-            points.push(((lower + bound) / 2.0, count));
+            let width = (bound - lower) / f64::from(PARTS);
+            points.extend((0..PARTS).map(|part| (lower + (f64::from(part) + 0.5) * width, count / f64::from(PARTS))));
             lower = bound;
         }
         points.push((lower * BEYOND, self.longer));

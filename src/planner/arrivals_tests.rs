@@ -42,7 +42,11 @@ fn the_histogram_gives_the_shape_and_the_slices_its_mean() {
     let shape = arrivals.shape();
     is_a_shape(&shape, 1e-12);
     let mean = 0.6 * 500.0 + 0.2 * 1500.0 + 0.2 * 3000.0;
-    for ((times, share), expected) in shape.iter().zip([(500.0, 0.6), (1500.0, 0.2), (3000.0, 0.2)]) {
+    // A bucket is four lengths.
+    let expected = [125.0, 375.0, 625.0, 875.0].map(|tokens| (tokens, 0.15)).into_iter();
+    let expected = expected.chain([1125.0, 1375.0, 1625.0, 1875.0].map(|tokens| (tokens, 0.05))).chain([(3000.0, 0.2)]);
+    assert_eq!(shape.len(), 9);
+    for ((times, share), expected) in shape.iter().zip(expected) {
         near(*times, expected.0 / mean);
         near(*share, expected.1);
     }
@@ -97,4 +101,41 @@ fn counters_near_the_end_of_the_number_range_say_nothing() {
 fn the_variation_of_lengths_is_that_of_their_shape() {
     near(variation(&[(0.5, 0.5), (1.5, 0.5)]), 0.5);
     near(variation(&[(1.0, 1.0)]), 0.1);
+}
+
+/// So many slices with 50 requests, and 20 more or less for parts of 20 s in turn where they are uneven.
+fn slices(count: usize, uneven: bool) -> Vec<Arrived> {
+    let requests = |index: usize| {
+        if !uneven {
+            50.0
+        } else if (index / 4).is_multiple_of(2) {
+            70.0
+        } else {
+            30.0
+        }
+    };
+    (0..count).map(|index| slice(index, requests(index), (50.0, 50_000.0))).collect()
+}
+
+#[test]
+fn the_most_noise_is_remembered_and_what_it_had_beyond_one_falls_by_half_in_twenty_minutes() {
+    let mut arrivals = Arrivals { slices: slices(64, true), ..Arrivals::default() };
+    let noisy = arrivals.coming().unwrap();
+    assert!(noisy.rate.noise > 5.0, "{noisy:?}");
+    assert_eq!(noisy.noisiest, noisy.rate.noise);
+    arrivals.slices = slices(64, false);
+    for _ in 0..240 {
+        assert!(arrivals.coming().unwrap().noisiest >= 1.0);
+    }
+    let even = arrivals.coming().unwrap();
+    assert_eq!(even.rate.noise, 1.0);
+    assert!((even.noisiest - 1.0 - (noisy.noisiest - 1.0) / 2.0).abs() < 0.01 * noisy.noisiest, "{} of {}", even.noisiest, noisy.noisiest);
+}
+
+#[test]
+fn the_noise_of_a_few_slices_is_chance_and_not_remembered() {
+    let mut arrivals = Arrivals { slices: slices(31, true), ..Arrivals::default() };
+    assert!(arrivals.coming().unwrap().noisiest > 1.0, "it counts while it is seen");
+    arrivals.slices = slices(64, false);
+    assert_eq!(arrivals.coming().unwrap().noisiest, 1.0);
 }

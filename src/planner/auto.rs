@@ -7,7 +7,7 @@
 //! | what a replica does | the profile, corrected where the servers differ from it; else the learned cost of iterations (`model/server.rs`) | prompt times, step times |
 //! | how many | the smallest count that lets the wanted share of requests meet each objective (`model/needed.rs`) | need |
 //! | what waits | the pool's queue, followed to the moment at which new replicas are ready (`followed.rs`); at decode also what prefill works off then | more, where need alone would leave it behind |
-//! | giving back | need of a tenth more, and the most that was needed within `scale_down_delay`, or within the pauses of a load that comes back in a rhythm (`rhythm.rs`) | the cautious wish |
+//! | giving back | need of a tenth more at the most noise of late, and the most that was asked for within `scale_down_delay`, or within the pauses of a load that comes back in a rhythm (`rhythm.rs`) | the cautious wish |
 //!
 //! Each objective may be missed by half of what both may be missed by together.
 //!
@@ -29,7 +29,7 @@ use super::followed::{self, Backlog, Queued};
 use super::input::{Gauge, ModelInput};
 use super::load::lengths_missing;
 use super::memory::{Decision, Memory};
-use super::model::attain::Prompts;
+use super::model::attain::{Arrivals, Prompts};
 use super::model::capacity::trusted_hit_rate;
 use super::model::needed::{Answers, Demand};
 use super::model::server::{Server, Slowness};
@@ -59,9 +59,10 @@ const FELT_BY_BATCH: f64 = 0.3;
 const MOST_FELT: f64 = 6.0;
 /// Seconds that are watched before anything is decided.
 const LEAST_WATCHED: f64 = 20.0;
-/// Time between two decreases of a pool, and the part of it that one may take.
-const STEP_EVERY: Duration = Duration::from_secs(60);
-const STEP_PART: u32 = 10;
+/// Time between two decreases of a pool, and the part of it that one may take, and so many at least.
+const STEP_EVERY: Duration = Duration::from_secs(120);
+const STEP_PART: u32 = 4;
+const STEP_LEAST: u32 = 2;
 
 /// Takes a window in and decides.
 pub(super) fn decide(
@@ -164,7 +165,7 @@ impl Scene<'_> {
             let observed = current_replicas(pool, memory, self.input);
             let stands = standing(pool, memory, observed, self.now);
             let known = memory.followed.entry(pool.pool.clone()).or_default();
-            known.note(Replicas(0), self.auto.delay, self.policy.scrape_interval, self.now);
+            known.note(Replicas(0), Replicas(0), self.auto.delay, self.policy.scrape_interval, self.now);
             let wish = Wish { supported: Replicas(0), cautious: known.recently_needed() };
             let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::RecentlyNeeded));
             let part = decision.pools.entry(pool.pool.clone()).or_default();
@@ -200,8 +201,9 @@ impl Scene<'_> {
         };
         let swept = if wave > 0.0 { followed::at_most(demand.need((rate + wave) * coming.supported), need) } else { need };
         let wanted = backlog.wanted.max(swept);
-        known.note(need, self.auto.delay, self.policy.scrape_interval, now);
-        let (padded, recent) = (demand.need(rate * PADDING), known.recently_needed());
+        known.note(need, wanted, self.auto.delay, self.policy.scrape_interval, now);
+        let more = Arrivals { rate: rate * PADDING, noise: felt(coming.noisiest, pool.role) };
+        let (padded, recent) = (demand.need_of(more), known.recently_needed());
         let bounded = bound::bound(
             Wish { supported: wanted, cautious: wanted.max(padded).max(recent) },
             &self.context(
@@ -239,6 +241,7 @@ impl Scene<'_> {
             within_less: within(need.0.saturating_sub(1)).filter(|_| need.0 > 1),
             left: Requests(backlog.left),
             wave: RequestsPerSecond(wave),
+            noisiest: Ratio(more.noise),
             padded,
             recent,
             scores,
@@ -284,7 +287,7 @@ impl Scene<'_> {
             keep: rollout.or(stepped.then_some(StepReason::StepCapped)),
             growth: self.policy.growth,
             while_moving: None,
-            step_down: NonZeroU32::new((stands.unwrap_or_default().0 / STEP_PART).max(1)),
+            step_down: NonZeroU32::new((stands.unwrap_or_default().0 / STEP_PART).max(STEP_LEAST)),
             limits: pool.limits,
         }
     }

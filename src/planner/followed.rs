@@ -41,7 +41,7 @@ pub fn at_most(wish: Replicas, need: Replicas) -> Replicas {
 /// What is remembered of one pool. Times are on the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
-    /// What was needed lately, and when: falling, since what was less than a later need is never the most again.
+    /// What was asked for lately, and when: falling, since what was less than a later wish is never the most again.
     needs: Vec<(Duration, Replicas)>,
     /// Since when it is watched without a gap.
     since: Option<Duration>,
@@ -122,21 +122,21 @@ impl Followed {
         self.since.get_or_insert(now.monotonic);
     }
 
-    /// Notes what is needed now, in rounds that are `interval` apart, and forgets what is older than `delay`, or than the pauses after which it comes
-    /// back. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
+    /// Notes what is needed now and what is asked for, which is more while a queue is worked off, in rounds that are `interval` apart. Forgets what
+    /// is older than `delay`, or than the pauses after which a need comes back. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
     /// be given back.
-    pub fn note(&mut self, need: Replicas, delay: Duration, interval: Duration, now: Moment) {
+    pub fn note(&mut self, need: Replicas, wanted: Replicas, delay: Duration, interval: Duration, now: Moment) {
         let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
         if gap > (delay / GAP).max(interval.saturating_mul(GAP_ROUNDS)) {
             self.since = Some(now.monotonic);
         }
         self.noted = Some(now.monotonic);
         let delay = self.rhythm.note(need, now).max(delay);
-        self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > need);
-        self.needs.push((now.monotonic, need));
+        self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > wanted);
+        self.needs.push((now.monotonic, wanted));
     }
 
-    /// The most that was needed lately.
+    /// The most that was asked for lately.
     pub fn recently_needed(&self) -> Replicas {
         self.needs.first().map(|(_, need)| *need).unwrap_or_default()
     }

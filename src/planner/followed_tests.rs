@@ -114,11 +114,14 @@ fn the_most_that_was_needed_within_the_delay_is_remembered() {
     let mut known = Followed::default();
     let delay = Duration::from_secs(120);
     for (seconds, need, expected) in [(0, 3, 3), (30, 9, 9), (60, 4, 9), (90, 5, 9), (150, 2, 9), (151, 2, 5), (210, 2, 5), (211, 2, 2)] {
-        known.note(Replicas(need), delay, ROUND, at(seconds));
+        known.note(Replicas(need), Replicas(need), delay, ROUND, at(seconds));
         assert_eq!(known.recently_needed(), Replicas(expected), "at {seconds} s");
     }
+    known.note(Replicas(2), Replicas(3), delay, ROUND, at(290));
+    known.note(Replicas(2), Replicas(2), delay, ROUND, at(295));
+    assert_eq!(known.recently_needed(), Replicas(3), "also what was asked for a queue stays while its replicas start");
     for seconds in 300..10_000 {
-        known.note(Replicas(5), Duration::from_secs(100_000), ROUND, at(seconds));
+        known.note(Replicas(5), Replicas(5), Duration::from_secs(100_000), ROUND, at(seconds));
     }
     assert!(known.needs.len() <= 2, "a long delay costs no memory");
 }
@@ -141,13 +144,13 @@ fn after_a_gap_it_is_watched_anew() {
     let mut known = Followed::default();
     known.follow(Replicas(5), Replicas(5), at(0));
     for now in (0..=300).step_by(5) {
-        known.note(Replicas(5), delay, ROUND, at(now));
+        known.note(Replicas(5), Replicas(5), delay, ROUND, at(now));
     }
     assert!(known.is_watched(delay, at(300)));
     // Thirty seconds may be missing.
-    known.note(Replicas(4), delay, ROUND, at(330));
+    known.note(Replicas(4), Replicas(4), delay, ROUND, at(330));
     assert!(known.is_watched(delay, at(330)));
-    known.note(Replicas(4), delay, ROUND, at(450));
+    known.note(Replicas(4), Replicas(4), delay, ROUND, at(450));
     assert!(!known.is_watched(delay, at(569)));
     assert!(known.is_watched(delay, at(570)));
 }
@@ -158,11 +161,11 @@ fn rounds_that_are_far_apart_are_no_gap() {
     let mut known = Followed::default();
     known.follow(Replicas(5), Replicas(5), at(0));
     for now in (0..=300).step_by(60) {
-        known.note(Replicas(5), delay, round, at(now));
+        known.note(Replicas(5), Replicas(5), delay, round, at(now));
     }
     // Two rounds may be missing.
-    known.note(Replicas(5), delay, round, at(480));
+    known.note(Replicas(5), Replicas(5), delay, round, at(480));
     assert!(known.is_watched(delay, at(480)));
-    known.note(Replicas(5), delay, round, at(661));
+    known.note(Replicas(5), Replicas(5), delay, round, at(661));
     assert!(!known.is_watched(delay, at(661)));
 }

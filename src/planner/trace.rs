@@ -225,9 +225,12 @@ pub struct AutoTrace {
     /// Requests a second more that come while a queue before this pool is worked off.
     #[serde(default)]
     pub wave: RequestsPerSecond,
-    /// The count that a tenth more would need.
+    /// The most noise of late, with which a decrease is judged.
+    #[serde(default)]
+    pub noisiest: Ratio,
+    /// The count that a tenth more would need, with that noise.
     pub padded: Replicas,
-    /// The most that was needed within the delay of a decrease.
+    /// The most that was asked for within the delay of a decrease.
     pub recent: Replicas,
     /// How far each proposer was from what was needed when it could serve; empty before the first start-up is over.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -26,6 +26,7 @@ pub(super) fn value(trace: &AutoTrace) -> Value {
         "expected_share_with_one_less": trace.within_less.map(Ratio::get),
         "left_waiting": trace.left.get(),
         "worked_off_before_it": trace.wave.get(),
+        "noise_of_late": trace.noisiest.get(),
         "needed_for_a_tenth_more": trace.padded.0,
         "recently_needed": trace.recent.0,
         "scores": trace.scores.iter().map(|(proposer, score)| {
@@ -68,9 +69,10 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             percent(trace.share),
         ),
         format!(
-            "{} requests would wait beyond order then, and {} requests/s more come from a queue before this pool. A tenth more arrivals would need {}; {} were needed lately.",
+            "{} requests would wait beyond order then, and {} requests/s more come from a queue before this pool. A tenth more arrivals, with the most noise of late ({}), would need {}; {} were asked for lately.",
             number(trace.left.get()),
             number(trace.wave.get()),
+            number(trace.noisiest.get()),
             trace.padded,
             trace.recent,
         ),

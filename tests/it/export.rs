@@ -152,6 +152,7 @@ pub mod fixture {
             within_less: Some(Ratio(0.9)),
             left: Requests(0.0),
             wave: RequestsPerSecond(0.0),
+            noisiest: Ratio(1.0),
             padded: Replicas(2),
             recent: Replicas(2),
             scores: BTreeMap::from([(Proposer::Auto, score(0.1, 0.0)), (Proposer::MeanCapacity, score(0.1, 0.1))]),

@@ -88,24 +88,28 @@ impl Demand<'_> {
 
     /// Share of the requests that meet the pool's objectives; `None` where none can.
     pub fn within(&self, replicas: u32, rate: f64) -> Option<f64> {
+        self.within_of(replicas, self.arriving(rate))
+    }
+
+    fn within_of(&self, replicas: u32, arrivals: Arrivals) -> Option<f64> {
         let replicas = replicas.max(1);
-        let each = rate / f64::from(replicas);
+        let each = arrivals.rate / f64::from(replicas);
         let step = |batch: f64| self.step(batch);
         if [self.first_tokens_reachable(), self.spacing_reachable()].contains(&Some(false)) {
             return None;
         }
         let prompts = self.reachable_prompts();
         if self.role == Role::Prefill {
-            return Some(within_ttft(replicas, self.arriving(rate), &self.mix, self.ttft) / prompts);
+            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft) / prompts);
         }
         let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
-        let spacing = decoder.within(replicas, self.arriving(each));
+        let spacing = decoder.within(replicas, Arrivals { rate: each, ..arrivals });
         if self.role == Role::Decode {
             return Some(spacing);
         }
         let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
         let mix = self.beside(batch, decoder.time(batch));
-        Some(spacing * within_ttft(replicas, self.arriving(rate), &mix, self.ttft) / prompts)
+        Some(spacing * within_ttft(replicas, arrivals, &mix, self.ttft) / prompts)
     }
 
     /// The prompts of a replica that decodes as well: each waits for half of a step, and is computed beside the batch.
@@ -131,19 +135,25 @@ impl Demand<'_> {
 
     /// The smallest count that is enough; where no count lets a request meet the objective, the one that carries them.
     pub fn need(&self, rate: f64) -> Replicas {
+        self.need_of(self.arriving(rate))
+    }
+
+    /// The same for arrivals with another noise.
+    pub fn need_of(&self, arrivals: Arrivals) -> Replicas {
+        let rate = arrivals.rate;
         if rate <= 0.0 {
             return Replicas(0);
         }
         let carried = rate / self.capacity();
         // `as` saturates.
         let least = |count: f64| if count < f64::from(MOST) { (count as u32).max(1) } else { MOST };
-        let Some(share) = self.within(1, rate) else { return Replicas(least((carried * (1.0 - NOISE)).ceil())) };
+        let Some(share) = self.within_of(1, arrivals) else { return Replicas(least((carried * (1.0 - NOISE)).ceil())) };
         if share >= self.share {
             return Replicas(1);
         }
         // Too few: fewer than carry the load.
         let few = least(carried.floor()).saturating_sub(1);
-        Replicas(smallest(few, |count| self.within(count, rate).is_none_or(|share| share >= self.share)))
+        Replicas(smallest(few, |count| self.within_of(count, arrivals).is_none_or(|share| share >= self.share)))
     }
 
     /// Requests a second that one replica serves at most.

@@ -34,6 +34,8 @@ impl Default for Slowness {
 
 /// Up to here a difference between what was measured before and what was learned now is taken for the latter's error.
 const UNNOTICED: f64 = 0.15;
+/// From here on it is believed as a whole. Between the two it is by and by, so that a line that swings about the first does not move a count.
+const BELIEVED: f64 = 0.3;
 /// Larger ones are no property of servers.
 const LARGEST: f64 = 4.0;
 
@@ -45,10 +47,11 @@ impl Server<'_> {
             Role::Prefill => server.prompt(prompt, Ratio(0.0)).1.get(),
             Role::Decode | Role::Aggregated => server.step(batch, context).get(),
         };
-        let slower = time(learned) / time(&self);
+        let more = time(learned) / time(&self) - 1.0;
         match self {
-            Self::Profile(envelope, gpus, _) if slower.is_finite() && (slower - 1.0).abs() > UNNOTICED => {
-                Self::Profile(envelope, gpus, Slowness(slower.clamp(1.0 / LARGEST, LARGEST)))
+            Self::Profile(envelope, gpus, _) if more.is_finite() && more.abs() > UNNOTICED => {
+                let part = ((more.abs() - UNNOTICED) / (BELIEVED - UNNOTICED)).min(1.0);
+                Self::Profile(envelope, gpus, Slowness((1.0 + more * part).clamp(1.0 / LARGEST, LARGEST)))
             }
             other => other,
         }

@@ -90,8 +90,12 @@ fn slower(ms: f64) -> f64 {
 fn a_profile_is_corrected_where_the_servers_differ_from_it_by_more_than_a_fit_errs() {
     assert_eq!(slower(11.0), 1.0);
     assert_eq!(slower(12.5), 1.0, "13 % more are not noticed");
+    for (times, expected) in [(1.18, 1.0 + 0.18 * 0.2), (1.3, 1.3), (0.76, 1.0 - 0.24 * 0.6)] {
+        let found = slower(11.05 * times);
+        assert!((found - expected).abs() < 1e-3, "by and by: {times} is {found}, expected {expected}");
+    }
     assert!((slower(22.1) - 2.0).abs() < 0.02);
-    assert!(slower(8.0) < 0.75, "nor are servers that turned out to be faster taken for slow ones");
+    assert!(slower(7.5) < 0.75, "nor are servers that turned out to be faster taken for slow ones");
     assert_eq!(slower(500.0), LARGEST);
 }
 
