@@ -41,8 +41,11 @@ pub fn at_most(wish: Replicas, need: Replicas) -> Replicas {
 /// What is remembered of one pool. Times are on the monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Followed {
-    /// What was asked for lately, and when: falling, since what was less than a later wish is never the most again.
-    needs: Vec<(Duration, Replicas)>,
+    /// What was needed lately.
+    needs: Lately,
+    /// What was asked for lately, which is more while a queue is worked off.
+    #[serde(default)]
+    wishes: Lately,
     /// Since when it is watched without a gap.
     since: Option<Duration>,
     /// How its need goes up and down.
@@ -62,6 +65,22 @@ pub struct Followed {
     /// What simpler rules would have asked for.
     #[serde(default)]
     pub shadows: Shadows,
+}
+
+/// Counts and when they were: falling, since what was less than a later one is never the most again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Lately(Vec<(Duration, Replicas)>);
+
+impl Lately {
+    /// Takes in a count, and forgets what is older than `keep`.
+    fn note(&mut self, count: Replicas, keep: Duration, now: Moment) {
+        self.0.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= keep && *known > count);
+        self.0.push((now.monotonic, count));
+    }
+
+    fn most(&self) -> Replicas {
+        self.0.first().map(|(_, count)| *count).unwrap_or_default()
+    }
 }
 
 /// What a pool has to do in this moment.
@@ -122,8 +141,8 @@ impl Followed {
         self.since.get_or_insert(now.monotonic);
     }
 
-    /// Notes what is needed now and what is asked for, which is more while a queue is worked off, in rounds that are `interval` apart. Forgets what
-    /// is older than `delay`, or than the pauses after which a need comes back. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
+    /// Notes what is needed now and what is asked for, in rounds that are `interval` apart, and forgets what is older than `delay`; a need that comes
+    /// back in a rhythm is remembered for as long as its pauses. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
     /// be given back.
     pub fn note(&mut self, need: Replicas, wanted: Replicas, delay: Duration, interval: Duration, now: Moment) {
         let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
@@ -131,14 +150,13 @@ impl Followed {
             self.since = Some(now.monotonic);
         }
         self.noted = Some(now.monotonic);
-        let delay = self.rhythm.note(need, now).max(delay);
-        self.needs.retain(|(at, known)| now.monotonic.saturating_sub(*at) <= delay && *known > wanted);
-        self.needs.push((now.monotonic, wanted));
+        self.needs.note(need, self.rhythm.note(need, now).max(delay), now);
+        self.wishes.note(wanted, delay, now);
     }
 
     /// The most that was asked for lately.
     pub fn recently_needed(&self) -> Replicas {
-        self.needs.first().map(|(_, need)| *need).unwrap_or_default()
+        self.needs.most().max(self.wishes.most())
     }
 
     /// Whether it has been watched for so long.

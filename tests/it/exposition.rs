@@ -589,6 +589,20 @@ mod properties {
         }
 
         #[test]
+        fn type_lines_tell_what_can_be_passed_and_nothing_else(body in any_page()) {
+            let untold: Vec<u8> = String::from_utf8_lossy(&body).replace("TYPE", "TIPE").into_bytes();
+            let told = String::from_utf8_lossy(&body).into_owned();
+            let wanted = Wanted::new(names());
+            if let (Ok(told), Ok(untold)) = (read(told.as_bytes(), Format::Text, &wanted), read(&untold, Format::Text, &wanted)) {
+                let samples = |page: &Page<'_>| -> Vec<String> {
+                    page.families().flat_map(|family| family.samples().map(move |sample| format!("{} {sample:?}", family.name)).collect::<Vec<_>>()).collect()
+                };
+                prop_assert_eq!(samples(&told), samples(&untold));
+                prop_assert_eq!((told.samples_seen, told.lines_seen), (untold.samples_seen, untold.lines_seen));
+            }
+        }
+
+        #[test]
         fn a_page_cut_off_anywhere_is_refused_or_holds_only_true_samples(length in any::<prop::sample::Index>()) {
             let body = fixture("pages/vllm-0.33-scrape1.prom");
             let length = length.index(body.len());

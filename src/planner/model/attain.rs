@@ -13,7 +13,8 @@
 //! within TTFT = sum over prompt lengths of their share * P(wait <= TTFT - S)
 //! ```
 //!
-//! Prompts that take longer than the objective when they are alone meet it with no count, and are left out.
+//! Prompts that take longer than the objective when they are alone meet it with no count, and are left out; so are those that take more than
+//! nine tenths of it (`needed.rs`), since for them nobody may ever wait.
 //!
 //! | a prompt takes 80 ms, all alike; 45 a second (a = 3.6), TTFT 500 ms | C | within |
 //! |---|---|---|
@@ -100,10 +101,10 @@ pub fn reachable(mix: &[Prompts], ttft: f64) -> f64 {
     mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum()
 }
 
-/// Share of the prompts that meet the objective.
-pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64) -> f64 {
+/// Share of the prompts that meet the objective, of those that take at most `longest` alone.
+pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64, longest: f64) -> f64 {
     let Some(queue) = queue(replicas, arrivals, mix) else { return 0.0 };
-    let within = |prompts: &&Prompts| prompts.alone <= ttft;
+    let within = |prompts: &&Prompts| prompts.alone <= ttft.min(longest);
     let met = |prompts: &Prompts| prompts.share * (1.0 - queue.waits * (-(ttft - prompts.alone) * queue.decay).exp());
     mix.iter().filter(within).map(met).sum()
 }

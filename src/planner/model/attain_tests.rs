@@ -19,7 +19,7 @@ fn near(ours: f64, expected: f64, by: f64) {
 fn the_table_of_prompts_is_what_the_code_says() {
     for (replicas, waits, within) in [(4, 0.7878, 0.9882), (5, 0.4104, 1.0)] {
         near(queue(replicas, even(45.0), &alike(0.08)).unwrap().waits, waits, 5e-5);
-        near(within_ttft(replicas, even(45.0), &alike(0.08), 0.5), within, 5e-5);
+        near(within_ttft(replicas, even(45.0), &alike(0.08), 0.5, 0.5), within, 5e-5);
     }
 }
 
@@ -40,16 +40,16 @@ fn arrivals_that_come_together_wait_longer() {
 #[test]
 fn more_than_can_be_computed_meets_nothing() {
     assert_eq!(queue(4, even(50.0), &alike(0.08)), None);
-    assert_eq!(within_ttft(4, even(50.0), &alike(0.08), 0.5), 0.0);
+    assert_eq!(within_ttft(4, even(50.0), &alike(0.08), 0.5, 0.5), 0.0);
 }
 
 #[test]
 fn prompts_that_are_too_long_alone_are_out_of_reach_and_keep_the_others_waiting() {
     let mixed = [(0.9, 0.08), (0.1, 0.8)].map(|(share, work)| Prompts { share, alone: work, work });
     near(reachable(&mixed, 0.5), 0.9, 1e-12);
-    let within = within_ttft(5, even(20.0), &mixed, 0.5);
+    let within = within_ttft(5, even(20.0), &mixed, 0.5, 0.5);
     assert!(within < 0.9 && within > 0.8, "{within}");
-    assert!(within / 0.9 < within_ttft(5, even(20.0), &alike(0.08), 0.5), "the long ones keep the short ones waiting");
+    assert!(within / 0.9 < within_ttft(5, even(20.0), &alike(0.08), 0.5, 0.5), "the long ones keep the short ones waiting");
 }
 
 /// 10 ms and 0.2 ms a request; 200 steps; 20 ms, which 50 requests reach.

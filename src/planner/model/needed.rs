@@ -9,6 +9,7 @@
 //!
 //! More arrivals never need fewer replicas: each share falls as the rate grows.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, reachable, within_ttft};
@@ -18,6 +19,8 @@ use crate::units::{Replicas, Requests, Role, Seconds, Tokens};
 
 /// Replicas beyond which no search goes.
 pub const MOST: u32 = 100_000;
+/// The part of the TTFT objective that a prompt may take on an idle pool, so that there is room for a wait.
+const ROOMY: f64 = 0.9;
 /// A load that is above a whole number of replicas by less is one: the noise of double precision.
 const NOISE: f64 = 1e-9;
 
@@ -71,8 +74,18 @@ impl Demand<'_> {
 
     /// Share of the prompts that can meet the objective: asked of an idle pool. What a busy one misses is missed, and not out of reach.
     fn reachable_prompts(&self) -> f64 {
-        let idle = self.step(0.0);
-        if self.role == Role::Aggregated { reachable(&self.beside(0.0, idle), self.ttft) } else { reachable(&self.mix, self.ttft) }
+        reachable(&self.idle_mix(), self.reach())
+    }
+
+    /// Seconds that prompts may take on an idle pool. Those that leave hardly a wait would ask for one replica after the other until none ever
+    /// waits, so they are left out as those that are too long, unless there are no others.
+    fn reach(&self) -> f64 {
+        let roomy = ROOMY * self.ttft;
+        if reachable(&self.idle_mix(), roomy) > 0.0 { roomy } else { self.ttft }
+    }
+
+    fn idle_mix(&self) -> Cow<'_, [Prompts]> {
+        if self.role == Role::Aggregated { Cow::Owned(self.beside(0.0, self.step(0.0))) } else { Cow::Borrowed(&self.mix) }
     }
 
     /// Whether any count lets a prompt meet its objective; `None` for role decode.
@@ -100,7 +113,7 @@ impl Demand<'_> {
         }
         let prompts = self.reachable_prompts();
         if self.role == Role::Prefill {
-            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft) / prompts);
+            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft, self.reach()) / prompts);
         }
         let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
         let spacing = decoder.within(replicas, Arrivals { rate: each, ..arrivals });
@@ -108,15 +121,19 @@ impl Demand<'_> {
             return Some(spacing);
         }
         let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
-        let mix = self.beside(batch, decoder.time(batch));
-        Some(spacing * within_ttft(replicas, arrivals, &mix, self.ttft) / prompts)
+        let (time, idle) = (decoder.time(batch), self.step(0.0));
+        let longest = self.reach() + self.longer(batch, time) - self.longer(0.0, idle);
+        Some(spacing * within_ttft(replicas, arrivals, &self.beside(batch, time), self.ttft, longest) / prompts)
     }
 
     /// The prompts of a replica that decodes as well: each waits for half of a step, and is computed beside the batch.
     fn beside(&self, batch: f64, time: f64) -> Vec<Prompts> {
-        let step = self.step(batch);
-        let longer = |prompts: &Prompts| Prompts { alone: prompts.alone + time / 2.0 + step, ..*prompts };
-        self.mix.iter().map(longer).collect()
+        let more = self.longer(batch, time);
+        self.mix.iter().map(|prompts| Prompts { alone: prompts.alone + more, ..*prompts }).collect()
+    }
+
+    fn longer(&self, batch: f64, time: f64) -> f64 {
+        time / 2.0 + self.step(batch)
     }
 
     /// One replica that gets `each` requests a second; `None` where prompts take more than all of its time.

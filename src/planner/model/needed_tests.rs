@@ -101,6 +101,21 @@ fn prompts_out_of_reach_are_left_out_of_the_share_and_not_of_the_load() {
     assert!(long.need(10.0) > short.need(9.0));
 }
 
+#[test]
+fn prompts_that_leave_hardly_a_wait_ask_for_no_replicas_of_their_own() {
+    for role in [Role::Prefill, Role::Aggregated] {
+        let alone = |tokens: f64| demand(role, learned(), &[(tokens, 1.0)], 200.0).idle_mix()[0].alone;
+        let of_part = |part: f64| (1..).map(f64::from).find(|tokens| alone(*tokens) >= part * 0.5).unwrap();
+        let with = |tokens: f64| demand(role, learned(), &[(500.0, 0.9), (tokens, 0.1)], 200.0).need(30.0).0;
+        assert!(alone(of_part(0.999)) < 0.5, "it is within reach of an idle pool");
+        // The work is nearly the same, so one more is all that it may take.
+        assert!(with(of_part(0.999)) <= with(of_part(0.89)) + 1, "{role}: {} and {}", with(of_part(0.999)), with(of_part(0.89)));
+        let nothing_else = demand(role, learned(), &[(of_part(0.999), 1.0)], 200.0);
+        assert_eq!(nothing_else.first_tokens_reachable(), Some(true), "{role}");
+        assert!(nothing_else.need(1.0).0 < MOST);
+    }
+}
+
 fn within_time(what: &str, run: impl FnOnce()) {
     let began = Instant::now();
     run();
