@@ -90,8 +90,6 @@ struct Reader<'a, 'w> {
     /// The latest names, the last one first. Lines of one name stand together, and with several engines in one process the bucket, sum
     /// and count lines of a histogram take turns, so one of these answers nearly always holds.
     memo: [Memo<'a>; 3],
-    /// The family of the last `TYPE` line, where neither it nor a name with a suffix behind it is wanted; else empty.
-    passed: &'a [u8],
     problems: Problems,
     lines: usize,
     samples: usize,
@@ -115,7 +113,6 @@ impl<'a, 'w> Reader<'a, 'w> {
             draft,
             bucket: None,
             memo: Default::default(),
-            passed: &[],
             problems: Problems::default(),
             lines: 0,
             samples: 0,
@@ -152,14 +149,6 @@ impl<'a, 'w> Reader<'a, 'w> {
         }
         let Some((name, kind)) = line::type_of(line.text) else { return };
         self.has_metadata = true;
-        if let Cow::Borrowed(name) = name
-            && !self.all
-            && !self.directory.may_know(name)
-            && line::name(name).is_ok_and(|bare| bare.text.len() == name.len())
-        {
-            self.passed = name;
-            return;
-        }
         // `TYPE` of `x_created` or `x_sum` says nothing about `x`.
         let Some(Target { family, suffix: Suffix::None | Suffix::Total }) = self.directory.find(&name) else { return };
         let kind = Kind::from_word(kind);
@@ -203,31 +192,19 @@ impl<'a, 'w> Reader<'a, 'w> {
         }
     }
 
-    /// Passes a line of the last family, or with the last name, if that is not wanted, and gives its length. It could be passed as any other.
+    /// Passes a line with the last name, if that is not wanted, and gives its length. It could be passed as any other.
     #[inline]
     fn unwanted(&mut self, rest: &[u8]) -> Option<usize> {
-        if self.samples == 0 || self.eof {
+        let Memo { name, target: None } = self.memo[0] else { return None };
+        if !matches!(rest.get(name.len()), Some(b'{' | b' ')) || self.samples == 0 || self.eof || name.is_empty() || !rest.starts_with(name)
+        {
             return None;
         }
-        let length = self.of_the_family_passed(rest).or_else(|| {
-            let Memo { name, target: None } = self.memo[0] else { return None };
-            (!name.is_empty() && rest.starts_with(name)).then_some(name.len())
-        })?;
-        if !matches!(rest.get(length), Some(b'{' | b' ')) {
-            return None;
-        }
-        let end = length + memchr(b'\n', &rest[length..])?;
+        let end = name.len() + memchr(b'\n', &rest[name.len()..])?;
         self.lines += 1;
         self.texts += 1;
         self.samples += 1;
         Some(end + 1)
-    }
-
-    /// The length of a name that the family has whose lines are passed.
-    #[inline]
-    fn of_the_family_passed(&self, rest: &[u8]) -> Option<usize> {
-        let behind = rest.strip_prefix(self.passed).filter(|_| !self.passed.is_empty())?;
-        Some(self.passed.len() + Suffix::length_at(behind))
     }
 
     /// Reads a line like the last bucket line, and gives its length. It could be read as any other; most lines that are wanted are such.

@@ -58,15 +58,6 @@ impl Suffix {
             .unwrap_or((name, Self::None))
     }
 
-    /// The length of the suffix that `text` starts with; 0 where it starts with none.
-    #[inline]
-    pub(super) fn length_at(text: &[u8]) -> usize {
-        if text.first() != Some(&b'_') {
-            return 0;
-        }
-        Self::ALL.iter().find(|(_, suffix)| text.starts_with(suffix.as_bytes())).map_or(0, |(_, suffix)| suffix.len())
-    }
-
     /// What remains of `name` without this suffix.
     pub(super) fn cut_from(self, name: Cow<'_, str>) -> Cow<'_, str> {
         let (stem, suffix) = Self::split(name.as_bytes());
@@ -96,8 +87,6 @@ pub(super) struct Directory {
     names: Table,
     /// The families whose name ends in `_total`, by what stands before it.
     stems: Table,
-    /// All names, and what stands before their suffixes.
-    known: Table,
 }
 
 impl Directory {
@@ -116,16 +105,7 @@ impl Directory {
             self.stems.insert(stem, next);
         }
         self.names.insert(name, next);
-        self.known.insert(name, next);
-        let stem = Suffix::split(name.as_bytes()).0.len();
-        self.known.insert(&name[..stem], next);
         next
-    }
-
-    /// Whether [`find`](Self::find) may know `name` itself or with a suffix behind it. Where it does not, the lines of a whole family can be passed.
-    pub(super) fn may_know(&self, name: &[u8]) -> bool {
-        let (stem, _) = Suffix::split(name);
-        self.known.get(name).is_some() || (stem.len() < name.len() && self.known.get(stem).is_some())
     }
 
     /// Where a sample or `TYPE` line with this name belongs.
@@ -222,25 +202,5 @@ mod tests {
     fn a_bare_suffix_is_a_name() {
         assert_eq!(Suffix::split(b"_total"), (&b"_total"[..], Suffix::None));
         assert_eq!(find(&["_total"], "_total"), Some((0, Suffix::None)));
-    }
-
-    #[test]
-    fn what_may_be_known_is_all_that_is_found_with_any_suffix() {
-        let suffixes = || Suffix::ALL.into_iter().map(|(_, text)| text).chain([""]);
-        let names = ["a", "a_total", "a:b", "a_b_count", "b_sum", "b", "_total", "a_created", "a_total_bucket", "c"];
-        for wanted in names {
-            let directory = Wanted::new([wanted]).families;
-            for name in names.iter().flat_map(|name| suffixes().map(move |suffix| format!("{name}{suffix}"))) {
-                let found = suffixes().any(|suffix| directory.find(format!("{name}{suffix}").as_bytes()).is_some());
-                assert!(directory.may_know(name.as_bytes()) || !found, "{wanted} is found by {name}");
-            }
-            assert!(!directory.may_know(b"d") && !directory.may_know(b"d_total"));
-        }
-    }
-
-    #[test]
-    fn a_suffix_is_known_by_its_length() {
-        let texts = ["_bucket{", "_sum 1", "_total", "_totals{", "_", "", "x_sum"];
-        assert_eq!(texts.map(|text| Suffix::length_at(text.as_bytes())), [7, 4, 6, 6, 0, 0, 0]);
     }
 }

@@ -142,8 +142,8 @@ impl Followed {
     }
 
     /// Notes what is needed now and what is asked for, in rounds that are `interval` apart, and forgets what is older than `delay`; a need that comes
-    /// back in a rhythm is remembered for as long as its pauses. After a gap in which nothing could be noted it is watched anew: what was needed in the dark is not known, and less than that must not
-    /// be given back.
+    /// back in a rhythm is remembered for as long as its pauses. After a gap in which nothing could be noted it is watched anew: what was needed in
+    /// the dark is not known, and less than that must not be given back.
     pub fn note(&mut self, need: Replicas, wanted: Replicas, delay: Duration, interval: Duration, now: Moment) {
         let gap = self.noted.map_or(Duration::ZERO, |noted| now.monotonic.saturating_sub(noted));
         if gap > (delay / GAP).max(interval.saturating_mul(GAP_ROUNDS)) {

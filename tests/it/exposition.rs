@@ -589,7 +589,7 @@ mod properties {
         }
 
         #[test]
-        fn type_lines_tell_what_can_be_passed_and_nothing_else(body in any_page()) {
+        fn type_lines_change_no_sample_that_is_read(body in any_page()) {
             let untold: Vec<u8> = String::from_utf8_lossy(&body).replace("TYPE", "TIPE").into_bytes();
             let told = String::from_utf8_lossy(&body).into_owned();
             let wanted = Wanted::new(names());

@@ -54,6 +54,8 @@ pub struct Demand<'a> {
 #[derive(Default)]
 pub struct Answers {
     capacity: OnceCell<f64>,
+    /// Seconds that prompts may take on an idle pool, and the share of them that do not take more.
+    in_reach: OnceCell<(f64, f64)>,
     /// Of a replica that computes no prompts.
     largest_batch: OnceCell<f64>,
 }
@@ -74,14 +76,17 @@ impl Demand<'_> {
 
     /// Share of the prompts that can meet the objective: asked of an idle pool. What a busy one misses is missed, and not out of reach.
     fn reachable_prompts(&self) -> f64 {
-        reachable(&self.idle_mix(), self.reach())
+        self.in_reach().1
     }
 
-    /// Seconds that prompts may take on an idle pool. Those that leave hardly a wait would ask for one replica after the other until none ever
-    /// waits, so they are left out as those that are too long, unless there are no others.
-    fn reach(&self) -> f64 {
-        let roomy = ROOMY * self.ttft;
-        if reachable(&self.idle_mix(), roomy) > 0.0 { roomy } else { self.ttft }
+    /// Seconds that prompts may take on an idle pool, and the share of them that do not take more. Those that leave hardly a wait would ask for one
+    /// replica after the other until none ever waits, so they are left out as those that are too long, unless there are no others.
+    fn in_reach(&self) -> (f64, f64) {
+        *self.answers.in_reach.get_or_init(|| {
+            let mix = self.idle_mix();
+            let within = |longest: f64| (longest, reachable(&mix, longest));
+            Some(within(ROOMY * self.ttft)).filter(|(_, share)| *share > 0.0).unwrap_or_else(|| within(self.ttft))
+        })
     }
 
     fn idle_mix(&self) -> Cow<'_, [Prompts]> {
@@ -113,7 +118,7 @@ impl Demand<'_> {
         }
         let prompts = self.reachable_prompts();
         if self.role == Role::Prefill {
-            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft, self.reach()) / prompts);
+            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft, self.in_reach().0) / prompts);
         }
         let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
         let spacing = decoder.within(replicas, Arrivals { rate: each, ..arrivals });
@@ -122,7 +127,7 @@ impl Demand<'_> {
         }
         let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
         let (time, idle) = (decoder.time(batch), self.step(0.0));
-        let longest = self.reach() + self.longer(batch, time) - self.longer(0.0, idle);
+        let longest = self.in_reach().0 + self.longer(batch, time) - self.longer(0.0, idle);
         Some(spacing * within_ttft(replicas, arrivals, &self.beside(batch, time), self.ttft, longest) / prompts)
     }
 
