@@ -1,4 +1,4 @@
-//! What was needed lately, what is on its way, and what still waits? Preset auto's memory of one pool.
+//! What was needed and asked for lately, what is on its way, and what still waits? Preset auto's memory of one pool.
 //!
 //! A queue before too few replicas grows until the next ones are ready. It is followed to that moment, replica by replica as they arrive, and
 //! where need alone would leave a queue behind, a few more are asked for, at most a quarter above what is needed:
