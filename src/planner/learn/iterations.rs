@@ -27,7 +27,7 @@
 //! Known limits: a window's mean hides how its iterations differ. A line is trusted between the loads that were seen and is a guess outside;
 //! time is never taken to be below half of the shortest that was seen.
 
-use nalgebra::{DMatrix, DVector};
+use nalgebra::{SMatrix, SVector};
 use serde::{Deserialize, Serialize};
 
 use crate::planner::model::iteration::{Costs, Iteration, Work};
@@ -222,9 +222,10 @@ impl Iterations {
                 *bucket = *bucket * parts + part;
             }
         }
-        let size = |bucket: usize| buckets.iter().filter(|other| **other == bucket).count();
-        let most = buckets.iter().map(|bucket| size(*bucket)).max().unwrap_or(0);
-        let fullest = buckets.iter().filter(|bucket| size(**bucket) == most).min().copied().unwrap_or(0);
+        let mut sorted = buckets.clone();
+        sorted.sort_unstable();
+        let most = sorted.chunk_by(usize::eq).map(<[usize]>::len).max().unwrap_or(0);
+        let fullest = sorted.chunk_by(usize::eq).find(|bucket| bucket.len() == most).map_or(0, |bucket| bucket[0]);
         buckets.iter().position(|bucket| *bucket == fullest).unwrap_or(0)
     }
 
@@ -288,6 +289,11 @@ impl Feature {
     }
 }
 
+/// The most costs that a line has: of every iteration, and of each kind of work.
+const MOST_COSTS: usize = 4;
+/// Costs, or work in the order of the costs; 0 beyond those that there are.
+type Terms = [f64; MOST_COSTS];
+
 /// A weighted least squares problem in multiples of mean work and mean time.
 struct Fit {
     features: Vec<Feature>,
@@ -296,7 +302,7 @@ struct Fit {
     /// Mean time, in seconds.
     second: f64,
     /// Of each sample: 1, and its work over the means.
-    rows: Vec<Vec<f64>>,
+    rows: Vec<Terms>,
     /// Of each sample: its time over the mean.
     times: Vec<f64>,
 }
@@ -310,8 +316,11 @@ impl Fit {
         let scales: Vec<f64> = features.iter().map(|feature| mean(&|sample| feature.of(sample.work))).collect();
         let second = mean(&|sample| sample.time.get());
         let row = |sample: &Sample| {
-            let scaled = features.iter().zip(&scales).map(|(feature, scale)| feature.of(sample.work) / scale);
-            std::iter::once(1.0).chain(scaled).collect()
+            let mut row: Terms = [1.0, 0.0, 0.0, 0.0];
+            for ((term, feature), scale) in row[1..].iter_mut().zip(&features).zip(&scales) {
+                *term = feature.of(sample.work) / scale;
+            }
+            row
         };
         let rows = samples.iter().map(row).collect();
         let times = samples.iter().map(|sample| sample.time.get() / second).collect();
@@ -319,15 +328,16 @@ impl Fit {
     }
 
     /// Costs by relative errors, those of strange samples weighed down; with the weights.
-    fn robust(&self) -> (Vec<f64>, Vec<f64>) {
+    fn robust(&self) -> (Terms, Vec<f64>) {
         let mut weights: Vec<f64> = self.times.iter().map(|time| time.powi(-2)).collect();
         let mut costs = self.solve(&weights);
         for _ in 0..ROUNDS {
             let residuals: Vec<f64> = self.rows.iter().zip(&self.times).map(|(row, time)| time / self.at(&costs, row) - 1.0).collect();
             let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
-            sizes.sort_by(f64::total_cmp);
+            let middle = sizes.len() / 2;
+            let (_, median, _) = sizes.select_nth_unstable_by(middle, f64::total_cmp);
             // The median of absolute values is 0.6745 standard deviations of a normal distribution.
-            let spread = (sizes[sizes.len() / 2] / 0.6745).max(LEAST_SPREAD);
+            let spread = (*median / 0.6745).max(LEAST_SPREAD);
             for ((weight, row), size) in weights.iter_mut().zip(&self.rows).zip(residuals.iter().map(|residual| residual.abs() / spread)) {
                 *weight = self.at(&costs, row).powi(-2) * if size > HUBER { HUBER / size } else { 1.0 };
             }
@@ -336,47 +346,48 @@ impl Fit {
         (costs, weights)
     }
 
-    fn at(&self, costs: &[f64], row: &[f64]) -> f64 {
+    fn at(&self, costs: &Terms, row: &Terms) -> f64 {
         // A hundredth of the mean time: a weight of its inverse square is large enough.
         costs.iter().zip(row).map(|(cost, of)| cost * of).sum::<f64>().max(0.01)
     }
 
     /// The costs without one below zero that leave the least error. All sets of costs are tried; the best of them solves the bounded problem, since
     /// there the costs that are not zero are not bounded.
-    fn solve(&self, weights: &[f64]) -> Vec<f64> {
+    fn solve(&self, weights: &[f64]) -> Terms {
         let count = self.features.len() + 1;
-        let mut normal = DMatrix::zeros(count, count);
-        let mut right = DVector::zeros(count);
+        let mut normal = [Terms::default(); MOST_COSTS];
+        let mut right = Terms::default();
         for ((row, time), weight) in self.rows.iter().zip(&self.times).zip(weights) {
-            for i in 0..count {
+            for i in 0..MOST_COSTS {
                 right[i] += weight * row[i] * time;
-                for j in 0..count {
-                    normal[(i, j)] += weight * row[i] * row[j];
+                for j in 0..MOST_COSTS {
+                    normal[i][j] += weight * row[i] * row[j];
                 }
             }
         }
         let penalty = PENALTY * weights.iter().sum::<f64>();
-        (1..count).for_each(|slope| normal[(slope, slope)] += penalty);
-        let mut best = (0.0, vec![0.0; count]);
+        (1..count).for_each(|slope| normal[slope][slope] += penalty);
+        let mut best = (0.0, Terms::default());
         for set in 1..1_usize << count {
-            let used: Vec<usize> = (0..count).filter(|at| set >> at & 1 == 1).collect();
-            let part = DMatrix::from_fn(used.len(), used.len(), |i, j| normal[(used[i], used[j])]);
-            let Some(solved) = part.cholesky().map(|part| part.solve(&DVector::from_fn(used.len(), |i, _| right[used[i]]))) else {
-                continue;
-            };
+            let is_used = |at: usize| set >> at & 1 == 1;
+            // A cost that is not in the set is 0: its own equation says so, and it is in no other.
+            let part = SMatrix::<f64, MOST_COSTS, MOST_COSTS>::from_fn(|i, j| match (is_used(i) && is_used(j), i == j) {
+                (true, _) => normal[i][j],
+                (false, same) => f64::from(u8::from(same)),
+            });
+            let wanted = SVector::<f64, MOST_COSTS>::from_fn(|i, _| if is_used(i) { right[i] } else { 0.0 });
+            let Some(solved) = part.cholesky().map(|part| part.solve(&wanted)) else { continue };
             // The error falls by this much against costs of zero.
-            let gain: f64 = used.iter().zip(solved.iter()).map(|(at, cost)| right[*at] * cost).sum();
+            let gain: f64 = solved.iter().zip(&right).map(|(cost, right)| right * cost).sum();
             if solved.iter().all(|cost| *cost >= 0.0) && gain > best.0 {
-                let mut costs = vec![0.0; count];
-                used.iter().zip(solved.iter()).for_each(|(at, cost)| costs[*at] = *cost);
-                best = (gain, costs);
+                best = (gain, solved.into());
             }
         }
         best.1
     }
 
     /// Whether the line explains the times much better than a constant does.
-    fn is_evident(&self, costs: &[f64], weights: &[f64]) -> bool {
+    fn is_evident(&self, costs: &Terms, weights: &[f64]) -> bool {
         let total: f64 = weights.iter().sum();
         let mean = self.times.iter().zip(weights).map(|(time, weight)| time * weight).sum::<f64>() / total;
         let error =

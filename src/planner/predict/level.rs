@@ -82,8 +82,9 @@ pub enum Noise {
 
 /// The level at the end of the slices, oldest first. `None` where there is no weight.
 pub fn level(slices: &[Slice], noise: Noise) -> Option<Level> {
-    let slices: Vec<Slice> = slices.iter().copied().filter(|slice| slice.weight > 0.0).collect();
-    let slices = &slices[slices.len().saturating_sub(LONGEST)..];
+    let mut known = Vec::with_capacity(slices.len());
+    known.extend(slices.iter().copied().filter(|slice| slice.weight > 0.0));
+    let slices = &known[known.len().saturating_sub(LONGEST)..];
     let last = slices.last()?;
     let factor = match noise {
         Noise::Counts => burstiness(slices),
@@ -95,26 +96,54 @@ pub fn level(slices: &[Slice], noise: Noise) -> Option<Level> {
         Noise::Values(variation) => (variation * mean).powi(2).max(f64::MIN_POSITIVE),
     };
     let mut found: Option<Level> = None;
-    let mut smaller: Vec<usize> = Vec::new();
+    // The spans so far, which are also the most recent parts of the next one.
+    let mut smaller: Vec<(usize, Total)> = Vec::new();
     for size in spans(slices.len()) {
         let span = &slices[slices.len() - size..];
-        let Some(line) = line_of(span, last.at, &variance, noise == Noise::Counts) else { continue };
-        let agrees = |part: &[Slice]| {
-            let (weight, sum) = total(part);
-            let expected = part.iter().map(|slice| slice.weight * (line.value + line.slope * (slice.at - last.at))).sum::<f64>();
+        // Its oldest parts, each of which begins with the one before.
+        let (mut whole, mut added) = (Total::default(), 0);
+        let mut oldest: Vec<Total> = Vec::with_capacity(smaller.len());
+        for (size, _) in &smaller {
+            whole.add(&span[added..*size], last.at);
+            added = *size;
+            oldest.push(whole);
+        }
+        whole.add(&span[added..], last.at);
+        let Some(line) = line_of(span, whole, last.at, &variance, noise == Noise::Counts) else { continue };
+        let agrees = |part: &Total| {
+            let expected = line.value * part.weight + line.slope * part.lag;
             // Of the part's own noise, that which the span shares with it is no difference.
-            let (whole, _) = total(span);
-            let deviation = (variance(expected.max(0.0) / weight) * weight * (1.0 - weight / whole).max(0.0)).sqrt();
-            (sum - expected).abs() <= CONTRADICTION * deviation.max(f64::MIN_POSITIVE)
+            let shared = (1.0 - part.weight / whole.weight).max(0.0);
+            let deviation = (variance(expected.max(0.0) / part.weight) * part.weight * shared).sqrt();
+            (part.sum - expected).abs() <= CONTRADICTION * deviation.max(f64::MIN_POSITIVE)
         };
-        let agrees = smaller.iter().all(|&size| agrees(&span[..size]) && agrees(&span[span.len() - size..]));
+        let agrees = oldest.iter().chain(smaller.iter().map(|(_, newest)| newest)).all(agrees);
         if found.is_some() && !agrees {
             break;
         }
         found = Some(Level { noise: factor, ..line });
-        smaller.push(size);
+        smaller.push((size, whole));
     }
     found
+}
+
+/// What slices have together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    weight: f64,
+    sum: f64,
+    /// Of the weights times how much later than now they are: what a slope makes of them.
+    lag: f64,
+}
+
+impl Total {
+    fn add(&mut self, slices: &[Slice], now: f64) {
+        for slice in slices {
+            self.weight += slice.weight;
+            self.sum += slice.sum;
+            self.lag += slice.weight * (slice.at - now);
+        }
+    }
 }
 
 /// The spans, in slices: each twice the one before, the last with all.
@@ -128,7 +157,7 @@ fn total(slices: &[Slice]) -> (f64, f64) {
 
 /// Variance of counts over their mean, from the differences between neighbouring parts; at least 1, at most 20.
 fn burstiness(slices: &[Slice]) -> f64 {
-    let (seconds, _) = total(slices);
+    let seconds: f64 = slices.iter().map(|slice| slice.weight).sum();
     let usual = seconds / slices.len() as f64;
     // `as` saturates. Fewer where few are known: a jump may be in half of the parts, and not in more.
     let part = ((NOISE_OVER / usual).ceil() as usize).clamp(1, (slices.len() / 8).max(1));
@@ -138,14 +167,18 @@ fn burstiness(slices: &[Slice]) -> f64 {
         (other / after - one / before).powi(2) / (mean / before + mean / after)
     };
     let mut squares: Vec<f64> = slices.windows(2 * part).map(square).filter(|square| square.is_finite()).collect();
-    squares.sort_by(f64::total_cmp);
+    if squares.is_empty() {
+        return 1.0;
+    }
+    let middle = squares.len() / 2;
+    let (_, median, _) = squares.select_nth_unstable_by(middle, f64::total_cmp);
     // The median of the square of a standard normal variable is 0.455.
-    squares.get(squares.len() / 2).map_or(1.0, |median| (median / 0.455).clamp(1.0, 20.0))
+    (*median / 0.455).clamp(1.0, 20.0)
 }
 
 /// The line through a span, at `now`: with a slope where one is evident.
-fn line_of(span: &[Slice], now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool) -> Option<Level> {
-    let (weight, sum) = total(span);
+fn line_of(span: &[Slice], whole: Total, now: f64, variance: &dyn Fn(f64) -> f64, sloped: bool) -> Option<Level> {
+    let Total { weight, sum, .. } = whole;
     let mean = sum / weight;
     let first = span.first()?;
     let width = if span.len() > 1 { (first.at - span[1].at).abs() } else { 0.0 };
