@@ -3,13 +3,13 @@
 //! This is the tick without its clock, sockets and files: reports and a moment in, a snapshot and a list of events out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::app::events::{Event, changes, new_problems, recommendations};
 use crate::app::facts::{UNNAMED_MODEL, input_of, seen_models};
 use crate::app::fleet::{Fleet, engines_of, replicas_of, stale_lists};
+use crate::app::planning::{Planned, Task, plan_all};
 use crate::app::quiet::Quiet;
 use crate::app::{status, tally};
 use crate::config::{Config, ModelConfig, ModelSelector};
@@ -19,12 +19,11 @@ use crate::export::snapshot::{Counters, ModelSnapshot, ReloadState, Snapshot, So
 use crate::history::{self, ModelHistory};
 use crate::planner::allotment::{Claim, allot};
 use crate::planner::input::{Lifecycle, ModelInput, SourceId, SourceInput};
-use crate::planner::lint::{Violation, lint};
 use crate::planner::memory::{Lasting, Memory, PoolMemory};
 use crate::planner::plan::{Plan, Reason};
 use crate::planner::policy::ModelPolicy;
 use crate::planner::ration::claims;
-use crate::planner::{hold, plan, reissue};
+use crate::planner::{hold, reissue};
 use crate::scrape::report::TargetReport;
 use crate::units::{ModelId, Moment, PoolId, TargetId};
 
@@ -168,12 +167,15 @@ impl Exporter {
         let config = Arc::clone(&self.config);
         let mut rounds = Vec::new();
         let inputs = self.inputs(fleet, &by_target, now);
-        for (state, input) in self.models.iter_mut().zip(inputs) {
+        let tasks = self.models.iter().zip(&inputs);
+        let tasks = tasks.map(|(state, input)| Task { input, before: &state.memory, policy: &state.policy }).collect::<Vec<_>>();
+        let planned = plan_all(&tasks, now);
+        for ((state, input), planned) in self.models.iter_mut().zip(inputs).zip(planned) {
             let sources = fleet.sources(state.origin);
             tally::refreshes(&mut self.counters, &state.policy, &state.key.target_namespace, sources);
             tally::scrapes(&mut self.counters, &state.policy, &state.key.target_namespace, &input);
             let before = Arc::clone(&state.memory);
-            let (plan, after, violations) = plan_checked(&input, &before, &state.policy, now);
+            let Planned { plan, after, violations } = planned;
             self.counters.lint_violations += violations.len() as u64;
             events.extend(violations.into_iter().map(|violation| Event::Violation { model: state.key.model.clone(), violation }));
             tally::plan(&mut self.counters, &state.policy, &state.key.target_namespace, &plan);
@@ -421,22 +423,6 @@ impl Exporter {
 /// What is shown: the last hours, or what the next report is about where that is more.
 fn history_span(config: &Config) -> Duration {
     config.report.as_ref().map_or(history::SPAN, |report| report.interval)
-}
-
-/// A plan that passed the planner's own check, or the last good one held. A fault in the arithmetic of one model stays with that model.
-fn plan_checked(input: &ModelInput, before: &Memory, policy: &ModelPolicy, now: Moment) -> (Plan, Memory, Vec<Violation>) {
-    let violations = match catch_unwind(AssertUnwindSafe(|| plan(input, before.clone(), policy, now))) {
-        Ok((plan, memory)) => {
-            let violations = lint(&plan, policy, before);
-            if violations.is_empty() {
-                return (plan, memory, violations);
-            }
-            violations
-        }
-        Err(_) => vec![Violation { pool: None, rule: "planning does not panic" }],
-    };
-    let (plan, memory) = hold(input, before.clone(), policy, now, Reason::LintViolation);
-    (plan, memory, violations)
 }
 
 /// The labels of a source's counters.

@@ -10,6 +10,7 @@ pub mod exporter;
 pub mod facts;
 pub mod fleet;
 pub mod persist;
+mod planning;
 mod quiet;
 mod reading;
 pub mod recording;

@@ -33,6 +33,9 @@ const HALF_LIFE: f64 = 3600.0;
 /// Wishes that are remembered at most: a start-up of an hour in rounds of 5 s.
 const MOST_REMEMBERED: usize = 720;
 
+/// Who proposes.
+const PROPOSERS: [Proposer; 3] = [Proposer::MeanCapacity, Proposer::MeanLatency, Proposer::Auto];
+
 /// A count by each proposer.
 type Asked = BTreeMap<Proposer, Replicas>;
 
@@ -40,10 +43,37 @@ type Asked = BTreeMap<Proposer, Replicas>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shadows {
     /// When it can serve, on the monotonic clock, and what was asked for; oldest first.
-    open: VecDeque<(Duration, Asked)>,
+    open: VecDeque<(Duration, Open)>,
     scores: BTreeMap<Proposer, Sums>,
     /// When they were brought up to date.
     at: Option<Duration>,
+}
+
+/// What was asked for once, of the proposers of this preset. Plain numbers, since memories hold hundreds of them and are copied in every round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Asked", into = "Asked")]
+struct Open([Option<Replicas>; PROPOSERS.len()]);
+
+impl From<Asked> for Open {
+    fn from(asked: Asked) -> Self {
+        Self::of(&asked)
+    }
+}
+
+impl From<Open> for Asked {
+    fn from(open: Open) -> Self {
+        open.counts().collect()
+    }
+}
+
+impl Open {
+    fn of(asked: &Asked) -> Self {
+        Self(PROPOSERS.map(|proposer| asked.get(&proposer).copied()))
+    }
+
+    fn counts(self) -> impl Iterator<Item = (Proposer, Replicas)> {
+        PROPOSERS.into_iter().zip(self.0).filter_map(|(proposer, count)| Some((proposer, count?)))
+    }
 }
 
 /// Of one proposer.
@@ -94,7 +124,7 @@ impl Shadows {
         // Of several that are due the last one stands: it replaced the others before they could serve.
         let due = self.open.iter().take_while(|(at, _)| *at <= now.monotonic).count();
         if let Some((_, stands)) = self.open.drain(..due).next_back() {
-            for (proposer, count) in stands {
+            for (proposer, count) in stands.counts() {
                 let sums = self.scores.entry(proposer).or_default();
                 sums.off += (count.as_f64() - needed.as_f64()).abs();
                 sums.short += (needed.as_f64() - count.as_f64()).max(0.0);
@@ -103,7 +133,7 @@ impl Shadows {
         }
         // A start-up that turns out shorter does not overtake what was asked for before.
         let at = now.monotonic.saturating_add(startup).max(self.open.back().map_or(Duration::ZERO, |(at, _)| *at));
-        self.open.push_back((at, asked.clone()));
+        self.open.push_back((at, Open::of(asked)));
         self.open.drain(..self.open.len().saturating_sub(MOST_REMEMBERED));
     }
 

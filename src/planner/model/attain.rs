@@ -74,13 +74,34 @@ pub struct Queue {
     pub decay: f64,
 }
 
+/// What prompts take of a replica: all that the queue before a pool asks of their lengths, so that it is worked out once for many counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// Mean seconds.
+    mean: f64,
+    /// Mean of their squares.
+    square: f64,
+}
+
+impl Taken {
+    /// What prompts of these lengths take.
+    pub fn by(mix: &[Prompts]) -> Self {
+        let shares: f64 = mix.iter().map(|prompts| prompts.share).sum();
+        let mean = |of: &dyn Fn(&Prompts) -> f64| mix.iter().map(|prompts| prompts.share * of(prompts)).sum::<f64>() / shares;
+        Self { mean: mean(&|prompts| prompts.work), square: mean(&|prompts| prompts.work * prompts.work) }
+    }
+
+    fn is_known(self) -> bool {
+        [self.mean, self.square].iter().all(|mean| mean.is_finite() && *mean > 0.0)
+    }
+}
+
 /// The queue before `replicas`; `None` where more comes than they compute.
-pub fn queue(replicas: u32, arrivals: Arrivals, mix: &[Prompts]) -> Option<Queue> {
+pub fn queue(replicas: u32, arrivals: Arrivals, taken: Taken) -> Option<Queue> {
     let Arrivals { rate, noise } = arrivals;
-    let mean = mean(mix, |prompts| prompts.work)?;
-    let square = self::mean(mix, |prompts| prompts.work * prompts.work)?;
+    let Taken { mean, square } = taken;
     let busy = rate * mean;
-    if busy >= f64::from(replicas) {
+    if !taken.is_known() || busy >= f64::from(replicas) {
         return None;
     }
     Some(Queue {
@@ -101,18 +122,12 @@ pub fn reachable(mix: &[Prompts], ttft: f64) -> f64 {
     mix.iter().filter(|prompts| prompts.alone <= ttft).map(|prompts| prompts.share).sum()
 }
 
-/// Share of the prompts that meet the objective, of those that take at most `longest` alone.
-pub fn within_ttft(replicas: u32, arrivals: Arrivals, mix: &[Prompts], ttft: f64, longest: f64) -> f64 {
-    let Some(queue) = queue(replicas, arrivals, mix) else { return 0.0 };
+/// Share of the prompts that meet the objective behind that queue, of those that take at most `longest` alone.
+pub fn within_ttft(queue: Option<Queue>, mix: &[Prompts], ttft: f64, longest: f64) -> f64 {
+    let Some(queue) = queue else { return 0.0 };
     let within = |prompts: &&Prompts| prompts.alone <= ttft.min(longest);
     let met = |prompts: &Prompts| prompts.share * (1.0 - queue.waits * (-(ttft - prompts.alone) * queue.decay).exp());
     mix.iter().filter(within).map(met).sum()
-}
-
-fn mean(mix: &[Prompts], of: impl Fn(&Prompts) -> f64) -> Option<f64> {
-    let shares: f64 = mix.iter().map(|prompts| prompts.share).sum();
-    let mean = mix.iter().map(|prompts| prompts.share * of(prompts)).sum::<f64>() / shares;
-    (mean.is_finite() && mean > 0.0).then_some(mean)
 }
 
 /// Erlang's C: the probability that all of `servers` are busy when `busy` of them are on average. `busy` is below `servers`.

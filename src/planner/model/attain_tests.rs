@@ -11,6 +11,11 @@ fn even(rate: f64) -> Arrivals {
     Arrivals { rate, noise: 1.0 }
 }
 
+/// The share within 500 ms.
+fn share_within(replicas: u32, arrivals: Arrivals, mix: &[Prompts]) -> f64 {
+    within_ttft(queue(replicas, arrivals, Taken::by(mix)), mix, 0.5, 0.5)
+}
+
 fn near(ours: f64, expected: f64, by: f64) {
     assert!((ours - expected).abs() <= by, "{ours}, expected {expected}");
 }
@@ -18,38 +23,38 @@ fn near(ours: f64, expected: f64, by: f64) {
 #[test]
 fn the_table_of_prompts_is_what_the_code_says() {
     for (replicas, waits, within) in [(4, 0.7878, 0.9882), (5, 0.4104, 1.0)] {
-        near(queue(replicas, even(45.0), &alike(0.08)).unwrap().waits, waits, 5e-5);
-        near(within_ttft(replicas, even(45.0), &alike(0.08), 0.5, 0.5), within, 5e-5);
+        near(queue(replicas, even(45.0), Taken::by(&alike(0.08))).unwrap().waits, waits, 5e-5);
+        near(share_within(replicas, even(45.0), &alike(0.08)), within, 5e-5);
     }
 }
 
 #[test]
 fn one_server_waits_as_pollaczek_and_khinchine_say() {
     // M/D/1 at half load: rho S / (2 (1 - rho)) = 0.5 * 0.1 / 1 = 50 ms. M/M/1 twice that: cv 1 by two lengths.
-    near(queue(1, even(5.0), &alike(0.1)).unwrap().mean_wait(), 0.05, 1e-12);
+    near(queue(1, even(5.0), Taken::by(&alike(0.1))).unwrap().mean_wait(), 0.05, 1e-12);
     let mix = [(0.5, 0.0), (0.5, 0.2)].map(|(share, work)| Prompts { share, alone: work, work });
-    near(queue(1, even(5.0), &mix).unwrap().mean_wait(), 0.1, 1e-12);
+    near(queue(1, even(5.0), Taken::by(&mix)).unwrap().mean_wait(), 0.1, 1e-12);
 }
 
 #[test]
 fn arrivals_that_come_together_wait_longer() {
-    let wait = |noise| queue(4, Arrivals { rate: 45.0, noise }, &alike(0.08)).unwrap().mean_wait();
+    let wait = |noise| queue(4, Arrivals { rate: 45.0, noise }, Taken::by(&alike(0.08))).unwrap().mean_wait();
     near(wait(5.0) / wait(1.0), 5.0, 1e-9);
 }
 
 #[test]
 fn more_than_can_be_computed_meets_nothing() {
-    assert_eq!(queue(4, even(50.0), &alike(0.08)), None);
-    assert_eq!(within_ttft(4, even(50.0), &alike(0.08), 0.5, 0.5), 0.0);
+    assert_eq!(queue(4, even(50.0), Taken::by(&alike(0.08))), None);
+    assert_eq!(share_within(4, even(50.0), &alike(0.08)), 0.0);
 }
 
 #[test]
 fn prompts_that_are_too_long_alone_are_out_of_reach_and_keep_the_others_waiting() {
     let mixed = [(0.9, 0.08), (0.1, 0.8)].map(|(share, work)| Prompts { share, alone: work, work });
     near(reachable(&mixed, 0.5), 0.9, 1e-12);
-    let within = within_ttft(5, even(20.0), &mixed, 0.5, 0.5);
+    let within = share_within(5, even(20.0), &mixed);
     assert!(within < 0.9 && within > 0.8, "{within}");
-    assert!(within / 0.9 < within_ttft(5, even(20.0), &alike(0.08), 0.5, 0.5), "the long ones keep the short ones waiting");
+    assert!(within / 0.9 < share_within(5, even(20.0), &alike(0.08)), "the long ones keep the short ones waiting");
 }
 
 /// 10 ms and 0.2 ms a request; 200 steps; 20 ms, which 50 requests reach.

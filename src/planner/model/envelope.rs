@@ -166,6 +166,13 @@ impl Envelope {
         }
     }
 
+    /// Of that, only the time between tokens: what a batch is searched by.
+    pub fn spacing(&self, kv_fraction: Ratio, context: Tokens) -> Seconds {
+        let surface = &self.0.decode;
+        let row = Position::on(&surface.context_length, context.get());
+        millis(Position::on(&surface.kv_usage, kv_fraction.get()).read_grid(&row, &surface.itl_ms))
+    }
+
     /// The sampled operating point with the best throughput whose latency fits `budget`; a tie goes to the lowest occupancy.
     /// Every sample is examined, because neither latency nor throughput need be monotonic. Where none fits: the lowest occupancy.
     pub fn best_within(&self, budget: Seconds, context: Tokens) -> OperatingPoint {

@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-use super::attain::{Arrivals, Decoder, Prompts, bisect, queue, reachable, within_ttft};
+use super::attain::{Arrivals, Decoder, Prompts, Queue, Taken, bisect, queue, reachable, within_ttft};
 use super::server::Server;
 use crate::planner::plan::Latencies;
 use crate::units::{Replicas, Requests, Role, Seconds, Tokens};
@@ -54,6 +54,7 @@ pub struct Demand<'a> {
 #[derive(Default)]
 pub struct Answers {
     capacity: OnceCell<f64>,
+    taken: OnceCell<Taken>,
     /// Seconds that prompts may take on an idle pool, and the share of them that do not take more.
     in_reach: OnceCell<(f64, f64)>,
     /// Of a replica that computes no prompts.
@@ -118,7 +119,7 @@ impl Demand<'_> {
         }
         let prompts = self.reachable_prompts();
         if self.role == Role::Prefill {
-            return Some(within_ttft(replicas, arrivals, &self.mix, self.ttft, self.in_reach().0) / prompts);
+            return Some(within_ttft(self.queue(replicas, arrivals), &self.mix, self.ttft, self.in_reach().0) / prompts);
         }
         let Some(decoder) = self.decoder(each, &step) else { return Some(0.0) };
         let spacing = decoder.within(replicas, Arrivals { rate: each, ..arrivals });
@@ -128,7 +129,12 @@ impl Demand<'_> {
         let batch = decoder.batch(each, decoder.most).unwrap_or(decoder.most);
         let (time, idle) = (decoder.time(batch), self.step(0.0));
         let longest = self.in_reach().0 + self.longer(batch, time) - self.longer(0.0, idle);
-        Some(spacing * within_ttft(replicas, arrivals, &self.beside(batch, time), self.ttft, longest) / prompts)
+        Some(spacing * within_ttft(self.queue(replicas, arrivals), &self.beside(batch, time), self.ttft, longest) / prompts)
+    }
+
+    /// The queue of prompts before so many replicas. What a prompt takes of one is the same beside a batch.
+    fn queue(&self, replicas: u32, arrivals: Arrivals) -> Option<Queue> {
+        queue(replicas, arrivals, *self.answers.taken.get_or_init(|| Taken::by(&self.mix)))
     }
 
     /// The prompts of a replica that decodes as well: each waits for half of a step, and is computed beside the batch.
@@ -210,13 +216,13 @@ impl Demand<'_> {
         let batch = decoder.as_ref().and_then(|decoder| decoder.batch(each, decoder.most));
         let time = decoder.as_ref().zip(batch).map(|(decoder, batch)| decoder.time(batch));
         let mix = match (self.role, batch.zip(time)) {
-            (Role::Prefill, _) => Some(self.mix.clone()),
-            (Role::Aggregated, Some((batch, time))) => Some(self.beside(batch, time)),
+            (Role::Prefill, _) => Some(Cow::Borrowed(&self.mix)),
+            (Role::Aggregated, Some((batch, time))) => Some(Cow::Owned(self.beside(batch, time))),
             _ => None,
         };
         let ttft = mix.and_then(|mix| {
             let alone: f64 = mix.iter().map(|prompts| prompts.share * prompts.alone).sum();
-            Some(Seconds(alone + queue(replicas.0, self.arriving(rate), &mix)?.mean_wait()))
+            Some(Seconds(alone + self.queue(replicas.0, self.arriving(rate))?.mean_wait()))
         });
         Latencies { ttft_seconds: ttft, itl_seconds: time.map(|time| Seconds(time / self.accepted)) }
     }

@@ -86,7 +86,7 @@ impl Server<'_> {
     pub fn step(&self, batch: Requests, context: Tokens) -> Seconds {
         match self {
             Self::Profile(envelope, _, Slowness(slower)) => {
-                Seconds(slower * envelope.generation(envelope.kv_fraction(batch, context), context).latency.get())
+                Seconds(slower * envelope.spacing(envelope.kv_fraction(batch, context), context).get())
             }
             Self::Learned(iteration, _) => {
                 let kv = Tokens(batch.get() * context.get());

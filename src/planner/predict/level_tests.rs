@@ -122,3 +122,53 @@ fn little_and_absurd_data_give_a_number_or_none() {
     let same_moment: Vec<Slice> = (0..128).map(|_| Slice { at: 5.0, weight: 5.0, sum: 150.0 }).collect();
     assert_eq!(counts(&same_moment).slope, 0.0);
 }
+
+/// The table at the top of the file, part by part.
+fn plainly(slices: &[Slice], noise: Noise) -> Option<Level> {
+    let of = |slices: &[Slice], of: &dyn Fn(&Slice) -> f64| slices.iter().map(of).sum::<f64>();
+    let now = slices.last()?.at;
+    let factor = if noise == Noise::Counts { burstiness(slices) } else { 1.0 };
+    let variance = |mean: f64| match noise {
+        Noise::Counts => factor * mean.max(f64::MIN_POSITIVE),
+        Noise::Values(variation) => (variation * mean).powi(2).max(f64::MIN_POSITIVE),
+    };
+    let (mut found, mut smaller): (Option<Level>, Vec<usize>) = (None, Vec::new());
+    for size in spans(slices.len()) {
+        let span = &slices[slices.len() - size..];
+        let weight = of(span, &|slice| slice.weight);
+        let whole = Total { weight, sum: of(span, &|slice| slice.sum), lag: 0.0 };
+        let line = line_of(span, whole, now, &variance, noise == Noise::Counts)?;
+        let agrees = |part: &[Slice]| {
+            let (part_weight, sum) = (of(part, &|slice| slice.weight), of(part, &|slice| slice.sum));
+            let expected = of(part, &|slice| slice.weight * (line.value + line.slope * (slice.at - now)));
+            let deviation = (variance(expected.max(0.0) / part_weight) * part_weight * (1.0 - part_weight / weight).max(0.0)).sqrt();
+            (sum - expected).abs() <= CONTRADICTION * deviation.max(f64::MIN_POSITIVE)
+        };
+        if found.is_some() && !smaller.iter().all(|&part| agrees(&span[..part]) && agrees(&span[size - part..])) {
+            break;
+        }
+        found = Some(Level { noise: factor, ..line });
+        smaller.push(size);
+    }
+    found
+}
+
+#[test]
+fn sums_of_parts_that_are_shared_say_the_same_as_those_of_each_part() {
+    for seed in 0..200 {
+        let mut chance = Chance::new(seed);
+        let (rate, jump, slope) = (chance.count(40.0), chance.count(64.0) as usize, chance.count(3.0) - 3.0);
+        let count = |chance: &mut Chance, at: usize| {
+            let rate = if at > jump { rate * 1.5 } else { rate } + slope * at as f64 / 4.0;
+            chance.count(rate.max(0.0))
+        };
+        let slices = slices((0..1 + (seed as usize * 7) % 128).map(|at| count(&mut chance, at)));
+        for noise in [Noise::Counts, Noise::Values(0.3)] {
+            let (ours, plain) = (level(&slices, noise).unwrap(), plainly(&slices, noise).unwrap());
+            assert_eq!(ours.over, plain.over, "{seed}");
+            near(ours.value, plain.value, 1e-9 * plain.value);
+            near(ours.slope, plain.slope, 1e-9 * plain.slope.abs());
+            near(ours.error, plain.error, 1e-9 * plain.error);
+        }
+    }
+}
