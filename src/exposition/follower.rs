@@ -1,5 +1,7 @@
 //! Which lines say the same as the bucket line before them, but for the bound and the value? Two comparisons tell, and no label is read again.
 
+use std::ops::Range;
+
 use super::number;
 use super::page::Part;
 use super::reader::part;
@@ -13,6 +15,8 @@ const LONGEST_BOUND: usize = 32;
 pub(super) struct Bucket<'a> {
     /// The line up to the bound.
     head: &'a [u8],
+    /// Where in it the name ends.
+    name_end: usize,
     /// From the quote behind the bound up to the value.
     tail: &'a [u8],
     /// Its place in the directory.
@@ -22,9 +26,19 @@ pub(super) struct Bucket<'a> {
 }
 
 impl<'a> Bucket<'a> {
-    /// The line with its bound at `bound_at`, so many bytes long and free of escapes, and its value at `value_at`.
-    pub fn of(line: &'a [u8], bound_at: usize, bound: usize, value_at: usize, family: usize, set: u32) -> Self {
-        Self { head: &line[..bound_at], tail: &line[bound_at + bound..value_at], family, set }
+    /// The line with its name, its bound, which is free of escapes, and its value at these places.
+    pub fn of(line: &'a [u8], name_end: usize, bound: Range<usize>, value_at: usize, family: usize, set: u32) -> Self {
+        Self { head: &line[..bound.start], name_end, tail: &line[bound.end..value_at], family, set }
+    }
+
+    /// What stands between the name and the bound.
+    pub fn labels(&self) -> &'a [u8] {
+        &self.head[self.name_end..]
+    }
+
+    /// A bucket with the same labels, behind the name that `page` starts with.
+    pub fn under(self, page: &'a [u8], name_end: usize, family: usize) -> Self {
+        Self { head: &page[..name_end + self.labels().len()], name_end, family, ..self }
     }
 
     /// The part, the value and the length with the line end of the line that `page` starts with, if it is such a follower with a bound and a
@@ -36,11 +50,20 @@ impl<'a> Bucket<'a> {
             return None;
         }
         let behind = page.strip_prefix(self.head)?;
-        let quote = behind.iter().take(LONGEST_BOUND).position(|&byte| byte == b'"')?;
-        let (bound, behind) = behind.split_at(quote);
-        let (value, length) = number::ends_line(behind.strip_prefix(self.tail)?)?;
-        // A number has no backslash in it, so the quote was not escaped.
-        let part = part(Suffix::Bucket, Some(bound)).ok()?;
-        Some((part, value, self.head.len() + quote + self.tail.len() + length))
+        let (part, bound) = bound(behind)?;
+        let (value, length) = number::ends_line(behind[bound..].strip_prefix(self.tail)?)?;
+        Some((part, value, self.head.len() + bound + self.tail.len() + length))
     }
+}
+
+/// The bound up to the quote that closes it, and its length.
+#[inline]
+fn bound(text: &[u8]) -> Option<(Part, usize)> {
+    match number::short(text) {
+        Some((bound, length)) if text.get(length) == Some(&b'"') => return Some((Part::Bucket(bound), length)),
+        _ => {}
+    }
+    let quote = text.iter().take(LONGEST_BOUND).position(|&byte| byte == b'"')?;
+    // A number has no backslash in it, so the quote was not escaped.
+    Some((part(Suffix::Bucket, Some(&text[..quote])).ok()?, quote))
 }

@@ -92,7 +92,7 @@ pub(super) fn name(line: &[u8]) -> Result<Name<'_>, Fault> {
     }
 }
 
-/// What follows the name that ends at `name_end`. The label called `bound` is kept apart, the others are put into `labels`, which is empty,
+/// What follows the name that ends at `name_end`. The label called `bound` is kept apart, the others are put behind `labels`,
 /// in the order of the line.
 pub(super) fn rest<'a>(line: &'a [u8], name_end: End, bound: Option<&str>, labels: &mut Vec<Label<'a>>) -> Result<Rest<'a>, Fault> {
     let mut cursor = Cursor::at(line, name_end.at);
@@ -122,7 +122,8 @@ pub(super) fn value(line: &[u8], at: usize) -> Result<f64, Fault> {
 /// A name as text.
 pub(super) fn text_of(name: Cow<'_, [u8]>) -> Cow<'_, str> {
     match name {
-        Cow::Borrowed(name) => String::from_utf8_lossy(name),
+        // Names are text as a rule, which the check alone finds out in less time.
+        Cow::Borrowed(name) => std::str::from_utf8(name).map_or_else(|_| String::from_utf8_lossy(name), Cow::Borrowed),
         Cow::Owned(name) => Cow::Owned(String::from_utf8_lossy(&name).into_owned()),
     }
 }
@@ -134,9 +135,24 @@ fn bytes_of(name: Cow<'_, str>) -> Cow<'_, [u8]> {
     }
 }
 
+/// How a comment starts that is for people.
+pub(super) const HELP: &[u8] = b"# HELP ";
+
+/// The name, the kind and the length with the line end of the `TYPE` line that `page` starts with, if it is written as exporters write it.
+pub(super) fn plain_type_of(page: &[u8]) -> Option<(&[u8], &[u8], usize)> {
+    const START: &[u8] = b"# TYPE ";
+    let name = bare(page.strip_prefix(START)?);
+    let kind_at = START.len() + name.len() + 1;
+    let kind = page.get(kind_at..)?;
+    let kind = &kind[..kind.iter().position(|byte| !byte.is_ascii_lowercase())?];
+    let end = kind_at + kind.len();
+    let is_plain = !name.is_empty() && !kind.is_empty() && page[kind_at - 1] == b' ' && page[end] == b'\n';
+    is_plain.then_some((name, kind, end + 1))
+}
+
 /// The name, in UTF-8, and the kind of a `# TYPE name kind` line; `None` for every other comment.
 pub(super) fn type_of(line: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
-    if line.starts_with(b"# HELP ") {
+    if line.starts_with(HELP) {
         return None;
     }
     let mut cursor = Cursor::at(line, 0);
@@ -174,6 +190,21 @@ const IN_NAMES: [bool; 256] = {
     }
     table
 };
+
+/// The letters, digits, `_` and `:` that `text` starts with; none if the first is a digit.
+#[inline]
+pub(super) fn bare(text: &[u8]) -> &[u8] {
+    if text.first().is_some_and(u8::is_ascii_digit) {
+        return &[];
+    }
+    // Sixteen at a time without a branch for each: names are some forty characters long. `:` stands behind `9`.
+    let is_in_names = |byte: u8| ((byte | 0x20).wrapping_sub(b'a') < 26) | (byte.wrapping_sub(b'0') < 11) | (byte == b'_');
+    let whole = |chunk: &&[u8; 16]| chunk.iter().fold(true, |all, &byte| all & is_in_names(byte));
+    let sure = text.as_chunks().0.iter().take_while(whole).count() * 16;
+    let rest = &text[sure..];
+    let length = sure + rest.iter().position(|&byte| !IN_NAMES[usize::from(byte)]).unwrap_or(rest.len());
+    &text[..length]
+}
 
 struct Cursor<'a> {
     line: &'a [u8],
@@ -229,13 +260,9 @@ impl<'a> Cursor<'a> {
     /// Letters, digits, `_` and `:`, the first no digit; empty if there is none.
     #[inline]
     fn bare_bytes(&mut self) -> &'a [u8] {
-        let rest = &self.line[self.at..];
-        if rest.first().is_some_and(u8::is_ascii_digit) {
-            return &[];
-        }
-        let length = rest.iter().position(|&byte| !IN_NAMES[usize::from(byte)]).unwrap_or(rest.len());
-        self.at += length;
-        &rest[..length]
+        let name = bare(&self.line[self.at..]);
+        self.at += name.len();
+        name
     }
 
     /// The same as text.
@@ -258,22 +285,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The text between this quote and the one that closes it, unescaped.
-    #[inline]
     fn quoted(&mut self, kind: ProblemKind, repairs: &mut Repairs) -> Result<Cow<'a, str>, Fault> {
-        let start = self.at + 1;
-        let rest = self.line.get(start..).unwrap_or_default();
-        // The common case by itself: the next quote closes, and nothing is to be done to the text.
-        if let Some(length) = memchr2(b'"', b'\\', rest)
-            && rest[length] == b'"'
-            && let Ok(text) = self.text(start..start + length)
-        {
-            self.at = start + length + 1;
-            return Ok(Cow::Borrowed(text));
-        }
-        self.quoted_with_repairs(kind, repairs)
-    }
-
-    fn quoted_with_repairs(&mut self, kind: ProblemKind, repairs: &mut Repairs) -> Result<Cow<'a, str>, Fault> {
         let quote = self.at;
         let start = quote + 1;
         let mut at = start;
@@ -311,42 +323,68 @@ impl<'a> Cursor<'a> {
     }
 
     /// The labels up to and with the closing brace.
-    #[inline]
     fn labels(&mut self, bound: Option<&str>, rest: &mut Rest<'a>, labels: &mut Vec<Label<'a>>) -> Result<(), Fault> {
-        const KIND: ProblemKind = ProblemKind::BadLabels;
         loop {
             self.skip_blanks();
             if self.take(b'}') {
                 return Ok(());
             }
-            let name = if self.peek() == Some(b'"') { self.quoted_name(KIND)? } else { Cow::Borrowed(self.bare_name()) };
-            if name.is_empty() {
-                return Err(self.fault(KIND, "a label name or `}`"));
-            }
-            self.skip_blanks();
-            if !self.take(b'=') {
-                return Err(self.fault(KIND, "`=` after the label name"));
-            }
-            self.skip_blanks();
-            if self.peek() != Some(b'"') {
-                return Err(self.fault(KIND, "a label value in quotes"));
-            }
-            let value_at = self.at + 1;
-            let value = self.quoted(KIND, &mut rest.repairs)?;
-            if bound == Some(&*name) {
-                rest.bound_at = value_at;
-            }
+            let (name, value_at, value) = match self.plain_label() {
+                Some((name, value_at, value)) => (Cow::Borrowed(name), value_at, Cow::Borrowed(value)),
+                None => self.label(&mut rest.repairs)?,
+            };
             if bound != Some(&*name) {
                 labels.push((name, value));
-            } else if let Some(earlier) = rest.bound.replace(value.clone()) {
-                // Two bounds go among the labels, where the caller finds them as it finds every repeated name.
-                labels.extend([(name.clone(), earlier), (name, value)]);
+            } else {
+                rest.bound_at = value_at;
+                if let Some(earlier) = rest.bound.replace(value.clone()) {
+                    // Two bounds go among the labels, where the caller finds them as it finds every repeated name.
+                    labels.extend([(name.clone(), earlier), (name, value)]);
+                }
             }
             self.skip_blanks();
             if !self.take(b',') && self.peek() != Some(b'}') {
-                return Err(self.fault(KIND, "`,` or `}` after the label value"));
+                return Err(self.fault(ProblemKind::BadLabels, "`,` or `}` after the label value"));
             }
         }
+    }
+
+    /// A label without blanks and with nothing to be undone, as nearly all are: its name, where its value stands, and its value.
+    #[inline]
+    fn plain_label(&mut self) -> Option<(&'a str, usize, &'a str)> {
+        let (text, start) = (self.text?, self.at);
+        let rest = &self.line[start..];
+        let length = rest.iter().position(|&byte| !IN_NAMES[usize::from(byte)])?;
+        if length == 0 || rest[0].is_ascii_digit() || !rest[length..].starts_with(b"=\"") {
+            return None;
+        }
+        let (name_end, value_at) = (start + length, start + length + 2);
+        let end = value_at + memchr2(b'"', b'\\', &self.line[value_at..])?;
+        if self.line[end] != b'"' {
+            return None;
+        }
+        let label = (text.get(start..name_end)?, value_at, text.get(value_at..end)?);
+        self.at = end + 1;
+        Some(label)
+    }
+
+    /// The same for every label.
+    fn label(&mut self, repairs: &mut Repairs) -> Result<(Cow<'a, str>, usize, Cow<'a, str>), Fault> {
+        const KIND: ProblemKind = ProblemKind::BadLabels;
+        let name = if self.peek() == Some(b'"') { self.quoted_name(KIND)? } else { Cow::Borrowed(self.bare_name()) };
+        if name.is_empty() {
+            return Err(self.fault(KIND, "a label name or `}`"));
+        }
+        self.skip_blanks();
+        if !self.take(b'=') {
+            return Err(self.fault(KIND, "`=` after the label name"));
+        }
+        self.skip_blanks();
+        if self.peek() != Some(b'"') {
+            return Err(self.fault(KIND, "a label value in quotes"));
+        }
+        let value_at = self.at + 1;
+        Ok((name, value_at, self.quoted(KIND, repairs)?))
     }
 
     /// The rest of the line: nothing, a timestamp, an exemplar, or both. Neither is used; a timestamp must be a number so that a line
@@ -393,4 +431,51 @@ fn unescape(raw: &[u8]) -> (Vec<u8>, Option<usize>) {
         at += length;
     }
     (text, unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_name_ends_at_the_first_other_byte_wherever_it_stands() {
+        for byte in 0..=u8::MAX {
+            for place in 1..40 {
+                let mut text = *b"abcdefghijklmnopqrstuvwxyz_:ABCXYZ0123456789";
+                text[place] = byte;
+                let expected = if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':' { text.len() } else { place };
+                assert_eq!(bare(&text), &text[..expected], "{byte} at {place}");
+            }
+        }
+        assert_eq!(bare(b"0a"), b"");
+        assert_eq!(bare(b""), b"");
+    }
+
+    #[test]
+    fn a_plain_type_line_is_one_that_the_general_way_reads_alike() {
+        let lines = [
+            ("# TYPE a:b_c gauge\n", true),
+            ("# TYPE a histogram\nb 1\n", true),
+            ("# TYPE a gauge", false),
+            ("# TYPE a gauge \n", false),
+            ("# TYPE a gauge\r\n", false),
+            ("# TYPE a\n", false),
+            ("# TYPE a \n", false),
+            ("# TYPE  a gauge\n", false),
+            ("# TYPE 1a gauge\n", false),
+            ("# TYPE a.b gauge\n", false),
+            ("# TYPE \"a\" gauge\n", false),
+            ("# TYPES a gauge\n", false),
+            ("# HELP a gauge\n", false),
+        ];
+        for (page, is_plain) in lines {
+            let found = plain_type_of(page.as_bytes());
+            assert_eq!(found.is_some(), is_plain, "{page:?}");
+            if let Some((name, kind, length)) = found {
+                let line = &page.as_bytes()[..length - 1];
+                assert_eq!(type_of(line), Some((Cow::Borrowed(name), kind)));
+                assert!(line.iter().all(|&byte| byte != b'\n'));
+            }
+        }
+    }
 }

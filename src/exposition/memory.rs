@@ -121,8 +121,9 @@ impl Memory {
     /// About as many bytes as the memory takes.
     pub fn size(&self) -> usize {
         let label = |(name, value): &Label<'_>| size_of::<Label<'_>>() + name.len() + value.len();
-        let sets: usize = self.outline.sets.iter().flatten().map(label).sum();
-        let rows = size_of_val(&self.outline.rows[..]) + size_of_val(&self.outline.families[..]) + size_of_val(&self.outline.sets[..]);
+        let sets: usize = self.outline.sets.labels().iter().map(label).sum();
+        let rows =
+            size_of_val(&self.outline.rows[..]) + size_of_val(&self.outline.families[..]) + self.outline.sets.len() * size_of::<usize>();
         size_of::<Self>() + self.fixed.len() + size_of_val(&self.gaps[..]) + sets + rows
     }
 }
@@ -162,6 +163,6 @@ fn lasting(outline: &Outline<'_>) -> Outline<'static> {
             .map(|family| Heading { name: owned(&family.name), kind: family.kind, rows: family.rows })
             .collect(),
         rows: outline.rows.clone(),
-        sets: outline.sets.iter().map(|set| set.iter().map(|(name, value)| (owned(name), owned(value))).collect()).collect(),
+        sets: outline.sets.lasting(),
     }
 }

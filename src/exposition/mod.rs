@@ -13,17 +13,20 @@
 //! what is asked of it; other lines cost little more than finding where they end.
 //!
 //! Reading order: `page` (what comes out), `wanted` (which line belongs to which family), `line` (one sample line), `number`,
-//! `reader` (the walk over the page), `duplicates`, `problems`, `refusal`.
+//! `reader` (the walk over the page), `ahead` (its short cuts), `duplicates`, `problems`, `refusal`.
 
+mod ahead;
 mod draft;
 mod duplicates;
 mod follower;
 mod line;
+mod lines;
 mod memory;
 mod number;
 mod page;
 mod problems;
 mod reader;
+mod recent;
 mod refusal;
 mod sets;
 mod table;

@@ -1,17 +1,14 @@
 //! Which number does a token spell?
 
-use memchr::memchr;
-
-use super::without_carriage_return;
-
 /// The number that `token` spells, not necessarily finite; `None` if it spells none.
 ///
 /// Decimal numbers with or without exponent and, in any letter case, `Inf`, `Infinity` and `NaN`.
 /// Windows runtimes print a NaN as `-nan(ind)` or `1.#IND`; those count as NaN.
 /// Hexadecimal numbers are refused: only Go's parsers know them, and no exporter writes them.
 pub(super) fn parse(token: &[u8]) -> Option<f64> {
-    if let Some(count) = whole(token) {
-        return Some(count);
+    match short(token) {
+        Some((value, length)) if length == token.len() => return Some(value),
+        _ => {}
     }
     match fast_float2::parse(token) {
         Ok(value) => Some(value),
@@ -22,41 +19,59 @@ pub(super) fn parse(token: &[u8]) -> Option<f64> {
 /// The finite number that a line ends with, and its length together with the line end; `None` where anything else is there.
 #[inline]
 pub(super) fn ends_line(text: &[u8]) -> Option<(f64, usize)> {
-    // As in `whole`, but without knowing where the line ends.
-    let mut count = 0_u64;
-    let mut length = 0;
-    while let Some(digit) = text.get(length).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit <= 9 && length < LONGEST_WHOLE) {
-        count = count * 10 + u64::from(digit);
-        length += 1;
-    }
-    let behind = &text[length..];
-    match behind {
-        [b'.', b'0', b'\n', ..] if length > 0 => return Some((count as f64, length + 3)),
-        [b'\n', ..] if length > 0 => return Some((count as f64, length + 1)),
+    let (count, length) = digits(text, 0);
+    match &text[length..] {
+        // Most values on a page are counts.
+        [b'.', b'0', b'\n', ..] if is_exact(length) => return Some((count as f64, length + 3)),
+        [b'\n', ..] if is_exact(length) => return Some((count as f64, length + 1)),
         _ => {}
     }
-    let end = length + memchr(b'\n', behind)?;
-    let value = parse(without_carriage_return(&text[..end])).filter(|value| value.is_finite())?;
-    Some((value, end + 1))
+    let (value, length): (f64, usize) = fast_float2::parse_partial(text).ok()?;
+    let end = match &text[length..] {
+        [b'\n', ..] => 1,
+        [b'\r', b'\n', ..] => 2,
+        _ => return None,
+    };
+    value.is_finite().then_some((value, length + end))
 }
 
-/// 15 digits are below 2^53, so that the conversion is exact.
-const LONGEST_WHOLE: usize = 15;
+/// As many digits make a number below 2^53, which is exact.
+const MOST_DIGITS: usize = 15;
+/// Powers of ten up to the highest that a number has digits behind its point here; they are exact as well.
+const POWERS: [f64; MOST_DIGITS] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14];
 
-/// The value of a short whole number, as `12` or `12.0`: most values on a page are counts, and this is a third of the general cost.
-fn whole(token: &[u8]) -> Option<f64> {
-    let digits = token.strip_suffix(b".0").unwrap_or(token);
-    if digits.is_empty() || digits.len() > LONGEST_WHOLE {
+/// The number of the form `12` or `12.5` that `text` starts with, and its length, where it is short: most bounds and values are, and this is a
+/// third of the general cost. Who calls looks whether it goes on.
+#[inline]
+pub(super) fn short(text: &[u8]) -> Option<(f64, usize)> {
+    let (whole, point) = digits(text, 0);
+    if !is_exact(point) {
         return None;
     }
-    let mut count = 0_u64;
-    for digit in digits {
-        if !digit.is_ascii_digit() {
-            return None;
-        }
-        count = count * 10 + u64::from(digit - b'0');
+    if text.get(point) != Some(&b'.') {
+        return Some((whole as f64, point));
     }
-    Some(count as f64)
+    let (count, places) = digits(&text[point + 1..], whole);
+    // Both are exact, so that the division rounds once, to the number that is nearest to the decimal one.
+    is_exact(point + places).then(|| (count as f64 / POWERS[places], point + 1 + places))
+}
+
+#[inline]
+fn is_exact(digits: usize) -> bool {
+    (1..=MOST_DIGITS).contains(&digits)
+}
+
+/// The number that `count` becomes by the digits that `text` starts with, and how many they are. Beyond so many that it is exact, it is wrong.
+#[inline]
+fn digits(text: &[u8], mut count: i64) -> (i64, usize) {
+    for (length, byte) in text.iter().enumerate() {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return (count, length);
+        }
+        count = count.wrapping_mul(10).wrapping_add(i64::from(digit));
+    }
+    (count, text.len())
 }
 
 fn is_odd_nan(token: &[u8]) -> bool {
@@ -90,6 +105,22 @@ mod tests {
             assert_eq!(parse(token.as_bytes()), Some(value), "{token}");
         }
         assert_eq!(parse(b".0"), Some(0.0));
+    }
+
+    #[test]
+    fn a_number_with_up_to_fifteen_digits_is_the_nearest_one_wherever_its_point_is() {
+        let mut state = 1_u64;
+        for round in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let digits = &format!("{state:020}")[..1 + round % 17];
+            for point in 1..=digits.len() {
+                let token = format!("{}.{}", &digits[..point], &digits[point..]);
+                let expected: f64 = token.parse().unwrap();
+                assert_eq!(parse(token.as_bytes()).map(f64::to_bits), Some(expected.to_bits()), "{token}");
+                let read = short(token.as_bytes()).map(|(value, length)| (value.to_bits(), length));
+                assert_eq!(read, (digits.len() <= MOST_DIGITS).then_some((expected.to_bits(), token.len())), "{token}");
+            }
+        }
     }
 
     #[test]

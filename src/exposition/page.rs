@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::problems::Problems;
+use super::sets::Lists;
 use super::wanted::{other_spelling, same_name};
 
 /// The name and the unescaped value of a label.
@@ -38,7 +39,7 @@ pub(super) struct Outline<'a> {
     /// Family by family, each in the order of the page.
     pub rows: Vec<Row>,
     /// The label lists of the rows, each once, sorted by name.
-    pub sets: Vec<Box<[Label<'a>]>>,
+    pub sets: Lists<'a>,
 }
 
 /// A family and its rows.
@@ -114,7 +115,7 @@ pub struct Family<'p> {
     pub kind: Kind,
     rows: &'p [Row],
     values: &'p [f64],
-    sets: &'p [Box<[Label<'p>]>],
+    sets: &'p Lists<'p>,
 }
 
 impl<'p> Family<'p> {
@@ -123,7 +124,7 @@ impl<'p> Family<'p> {
         let sets = self.sets;
         self.rows.iter().zip(self.values).map(move |(row, &value)| Sample {
             part: row.part,
-            labels: &sets[row.set as usize],
+            labels: sets.get(row.set),
             value,
             line: row.line,
             set: row.set,

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr;
-
 use super::draft::Draft;
 use super::follower::Bucket;
 use super::line::{self, End, Fault, Rest};
-use super::page::{Holder, Kind, Page, Part, Row};
+use super::lines::{Line, Lines};
+use super::page::{Holder, Kind, Page, Part};
 use super::problems::{Problem, ProblemKind, Problems};
+use super::recent::Recent;
 use super::refusal::{Refusal, sniff};
 use super::wanted::{Directory, Suffix, Target, Wanted};
-use super::{Format, is_blank, number, without_carriage_return};
+use super::{Format, is_blank, number};
 
 /// Reads a page: the families that `wanted` names, or the reason why none of it may be used.
 pub fn read<'a>(body: &'a [u8], format: Format, wanted: &Wanted) -> Result<Page<'a>, Refusal> {
@@ -20,57 +20,12 @@ pub fn read<'a>(body: &'a [u8], format: Format, wanted: &Wanted) -> Result<Page<
     }
     let mut reader = Reader::new(body, format, wanted);
     let mut lines = Lines::of(body);
-    while !lines.rest.is_empty() {
-        if let Some(length) = reader.unwanted(lines.rest).or_else(|| reader.follower(&lines)) {
-            lines.pass(length);
-        } else if let Some(line) = lines.next() {
-            reader.line(line)?;
-        }
+    loop {
+        reader.ahead(&mut lines);
+        let Some(line) = lines.next() else { break };
+        reader.line(line)?;
     }
-    reader.finish()
-}
-
-/// A line of the page without its line end.
-#[derive(Clone, Copy)]
-pub(super) struct Line<'a> {
-    pub text: &'a [u8],
-    /// Counted from 1.
-    pub number: u32,
-    /// Whether the line has a line end.
-    pub ended: bool,
-}
-
-pub(super) struct Lines<'a> {
-    rest: &'a [u8],
-    number: u32,
-}
-
-impl<'a> Lines<'a> {
-    pub fn of(body: &'a [u8]) -> Self {
-        Self { rest: body, number: 0 }
-    }
-
-    /// Goes on behind a line of this length, line end included.
-    fn pass(&mut self, length: usize) {
-        self.rest = &self.rest[length..];
-        self.number = self.number.saturating_add(1);
-    }
-}
-
-impl<'a> Iterator for Lines<'a> {
-    type Item = Line<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Line<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        let end = memchr(b'\n', self.rest);
-        let text = without_carriage_return(&self.rest[..end.unwrap_or(self.rest.len())]);
-        self.rest = end.map_or(&[], |end| &self.rest[end + 1..]);
-        self.number = self.number.saturating_add(1);
-        Some(Line { text, number: self.number, ended: end.is_some() })
-    }
+    reader.finish(lines.number)
 }
 
 /// A name at the very start of a line, and where it belongs.
@@ -80,24 +35,25 @@ struct Memo<'a> {
     target: Option<Target>,
 }
 
-struct Reader<'a, 'w> {
+pub(super) struct Reader<'a, 'w> {
     format: Format,
     directory: Cow<'w, Directory>,
     all: bool,
-    draft: Draft<'a>,
+    pub draft: Draft<'a>,
     /// The last bucket line, where the next one may be like it.
-    bucket: Option<Bucket<'a>>,
+    pub bucket: Option<Bucket<'a>>,
+    /// A bucket line of each label list.
+    pub buckets: Recent<Bucket<'a>>,
     /// The latest names, the last one first. Lines of one name stand together, and with several engines in one process the bucket, sum
     /// and count lines of a histogram take turns, so one of these answers nearly always holds.
     memo: [Memo<'a>; 3],
     problems: Problems,
-    lines: usize,
-    samples: usize,
-    /// Lines that are neither blank nor comments.
-    texts: usize,
+    pub samples: usize,
+    /// Whether a line that is neither blank nor a comment could not be read.
+    has_unreadable: bool,
     has_metadata: bool,
     /// The line of `# EOF` was seen, in OpenMetrics.
-    eof: bool,
+    pub eof: bool,
     /// The last line, if it has no line end and cannot be read.
     cut: Option<u32>,
 }
@@ -105,18 +61,18 @@ struct Reader<'a, 'w> {
 impl<'a, 'w> Reader<'a, 'w> {
     fn new(body: &'a [u8], format: Format, wanted: &'w Wanted) -> Self {
         let directory = if wanted.all { Cow::Owned(declared(body)) } else { Cow::Borrowed(&*wanted.families) };
-        let draft = Draft::of(directory.len());
+        let draft = Draft::of(directory.len(), body.len());
         Self {
             format,
             directory,
             all: wanted.all,
             draft,
             bucket: None,
+            buckets: Recent::default(),
             memo: Default::default(),
             problems: Problems::default(),
-            lines: 0,
             samples: 0,
-            texts: 0,
+            has_unreadable: false,
             has_metadata: false,
             eof: false,
             cut: None,
@@ -125,7 +81,6 @@ impl<'a, 'w> Reader<'a, 'w> {
 
     #[inline]
     fn line(&mut self, line: Line<'a>) -> Result<(), Refusal> {
-        self.lines += 1;
         // Most lines start with a letter; the others are looked at more closely.
         let first = match line.text.first() {
             Some(byte) if is_blank(*byte) => line.text.iter().copied().find(|&byte| !is_blank(byte)),
@@ -143,28 +98,32 @@ impl<'a, 'w> Reader<'a, 'w> {
     fn comment(&mut self, line: Line<'a>) {
         if self.format == Format::OpenMetrics && line.text.trim_ascii_end() == b"# EOF" {
             self.eof = true;
-            // No line behind the end may pass for one like another.
-            self.bucket = None;
-            return;
+        } else if let Some((name, kind)) = line::type_of(line.text) {
+            self.declare(name, kind, line.number);
         }
-        let Some((name, kind)) = line::type_of(line.text) else { return };
+    }
+
+    /// Takes note of a `TYPE` line.
+    pub(super) fn declare(&mut self, name: Cow<'a, [u8]>, kind: &[u8], line: u32) -> Option<Target> {
         self.has_metadata = true;
+        let found = self.directory.find(&name);
         // `TYPE` of `x_created` or `x_sum` says nothing about `x`.
-        let Some(Target { family, suffix: Suffix::None | Suffix::Total }) = self.directory.find(&name) else { return };
-        let kind = Kind::from_word(kind);
-        let declared = &mut self.draft.family(family).declared;
-        match declared {
-            None => *declared = Some((line::text_of(name), kind)),
-            Some((_, first)) if *first != kind => {
-                self.note(ProblemKind::ConflictingType, line.number, None, "the same type as in the first TYPE line of this family");
+        if let Some(Target { family, suffix: Suffix::None | Suffix::Total }) = found {
+            let kind = Kind::from_word(kind);
+            let declared = &mut self.draft.family(family).declared;
+            match declared {
+                None => *declared = Some((line::text_of(name), kind)),
+                Some((_, first)) if *first != kind => {
+                    self.note(ProblemKind::ConflictingType, line, None, "the same type as in the first TYPE line of this family");
+                }
+                Some(_) => {}
             }
-            Some(_) => {}
         }
+        found
     }
 
     #[inline]
     fn sample(&mut self, line: Line<'a>) {
-        self.texts += 1;
         let (target, name_end) = match self.route(line.text) {
             Ok(route) => route,
             Err(fault) => return self.unreadable(line, &fault, true),
@@ -173,11 +132,6 @@ impl<'a, 'w> Reader<'a, 'w> {
         // The last line is always read if it has no line end, since only that shows whether the body was cut short.
         if target.is_none() && self.samples > 0 && line.ended {
             self.samples += 1;
-            return;
-        }
-        if let Some(target) = target
-            && self.seen(line, target, name_end)
-        {
             return;
         }
         let bound = target.and_then(|target| bound_label(target.suffix));
@@ -192,69 +146,46 @@ impl<'a, 'w> Reader<'a, 'w> {
         }
     }
 
-    /// Passes a line with the last name, if that is not wanted, and gives its length. It could be passed as any other.
-    #[inline]
-    fn unwanted(&mut self, rest: &[u8]) -> Option<usize> {
-        let Memo { name, target: None } = self.memo[0] else { return None };
-        if !matches!(rest.get(name.len()), Some(b'{' | b' ')) || self.samples == 0 || self.eof || name.is_empty() || !rest.starts_with(name)
-        {
-            return None;
-        }
-        let end = name.len() + memchr(b'\n', &rest[name.len()..])?;
-        self.lines += 1;
-        self.texts += 1;
-        self.samples += 1;
-        Some(end + 1)
-    }
-
-    /// Reads a line like the last bucket line, and gives its length. It could be read as any other; most lines that are wanted are such.
-    #[inline]
-    fn follower(&mut self, lines: &Lines<'a>) -> Option<usize> {
-        let bucket = self.bucket.as_ref()?;
-        let (part, value, length) = bucket.follower(lines.rest)?;
-        self.lines += 1;
-        self.texts += 1;
-        self.samples += 1;
-        self.draft.push(bucket.family, Row { part, set: bucket.set, line: lines.number.saturating_add(1) }, value);
-        Some(length)
-    }
-
-    /// Reads a line whose labels stood on the page before, word for word, and which has nothing behind its value.
-    #[inline]
-    fn seen(&mut self, line: Line<'a>, target: Target, name_end: End) -> bool {
-        if name_end.in_braces {
-            return false;
-        }
-        let text = &line.text[name_end.at..];
-        let Some((set, value_at)) = self.draft.sets.seen(text) else { return false };
-        let (Ok(part), Some(value)) = (part(target.suffix, None), number::parse(&text[value_at..])) else { return false };
-        if !value.is_finite() {
-            return false;
-        }
-        self.samples += 1;
-        self.draft.push(target.family, Row { part, set, line: line.number }, value);
-        true
-    }
-
     /// Where the line belongs, and where its name ends.
-    #[inline]
     fn route(&mut self, text: &'a [u8]) -> Result<(Option<Target>, End), Fault> {
-        for place in 0..self.memo.len() {
-            let Memo { name, target } = self.memo[place];
-            if matches!(text.get(name.len()), Some(b'{' | b' ' | b'\t')) && !name.is_empty() && text.starts_with(name) {
-                if place > 0 {
-                    self.memo[..=place].rotate_right(1);
-                }
-                return Ok((target, End { at: name.len(), in_braces: false }));
-            }
+        if let Some((target, at)) = self.route_bare(text) {
+            return Ok((target, End { at, in_braces: false }));
         }
         let name = line::name(text)?;
-        let target = self.find(name.text);
-        if !name.end.in_braces && !is_blank(text[0]) {
-            self.memo.rotate_right(1);
-            self.memo[0] = Memo { name: &text[..name.end.at], target };
+        Ok((self.find(name.text), name.end))
+    }
+
+    /// The same for a line that starts with a bare name and has more behind it; `text` may go on behind the line.
+    #[inline]
+    pub(super) fn route_bare(&mut self, text: &'a [u8]) -> Option<(Option<Target>, usize)> {
+        let ends_at = |at: usize| matches!(text.get(at), Some(b'{' | b' ' | b'\t'));
+        for place in 0..self.memo.len() {
+            let Memo { name, target } = self.memo[place];
+            if ends_at(name.len()) && !name.is_empty() && text.starts_with(name) {
+                self.memo[..=place].rotate_right(1);
+                return Some((target, name.len()));
+            }
         }
-        Ok((target, name.end))
+        let name = line::bare(text);
+        if name.is_empty() || !ends_at(name.len()) {
+            return None;
+        }
+        let target = self.find(Cow::Borrowed(name));
+        self.remember(Memo { name, target });
+        Some((target, name.len()))
+    }
+
+    /// Takes the name of a `TYPE` line, a bare one, for one of a sample line.
+    pub(super) fn expect(&mut self, name: &'a [u8], target: Option<Target>) {
+        // Where looking it up there would add to the directory or name the family, that must be done.
+        if target.map_or(!self.all, |target| self.draft.family(target.family).has_name()) {
+            self.remember(Memo { name, target });
+        }
+    }
+
+    fn remember(&mut self, memo: Memo<'a>) {
+        self.memo.rotate_right(1);
+        self.memo[0] = memo;
     }
 
     fn find(&mut self, name: Cow<'a, [u8]>) -> Option<Target> {
@@ -263,6 +194,9 @@ impl<'a, 'w> Reader<'a, 'w> {
             let (stem, suffix) = Suffix::split(&name);
             let family = self.directory.to_mut().insert(&String::from_utf8_lossy(stem));
             self.draft.grow(self.directory.len());
+            // With a family more, names that were looked up before it may belong elsewhere.
+            self.memo = Default::default();
+            self.bucket = None;
             found = Some(Target { family, suffix });
         }
         let target = found?;
@@ -271,6 +205,7 @@ impl<'a, 'w> Reader<'a, 'w> {
     }
 
     fn unreadable(&mut self, line: Line<'a>, fault: &Fault, wanted: bool) {
+        self.has_unreadable = true;
         if !line.ended {
             self.cut = Some(line.number);
         } else if wanted {
@@ -301,33 +236,35 @@ impl<'a, 'w> Reader<'a, 'w> {
         if !value.is_finite() {
             return self.note(ProblemKind::NotFinite, line.number, Some(value_at), "a finite number");
         }
-        let depends = self.draft.sets.may_bound();
         let set = self.draft.sets.number();
-        self.draft.push(target.family, Row { part, set, line: line.number }, value);
+        let depends = self.draft.sets.may_bound(set);
+        self.draft.push(target.family, part, set, line.number, value);
         // What was repaired must be noted at every line.
         if is_text && repairs.is_none() && !name_end.in_braces {
             match bound {
                 None if !depends => self.draft.sets.remember(&line.text[name_end.at..value_at], set),
                 Some(Cow::Borrowed(bound)) if target.suffix == Suffix::Bucket => {
-                    self.bucket = Some(Bucket::of(line.text, bound_at, bound.len(), value_at, target.family, set));
+                    let bucket = Bucket::of(line.text, name_end.at, bound_at..bound_at + bound.len(), value_at, target.family, set);
+                    self.bucket = Some(bucket);
+                    self.buckets.keep(bucket);
                 }
                 _ => {}
             }
         }
     }
 
-    fn finish(mut self) -> Result<Page<'a>, Refusal> {
+    fn finish(mut self, lines: u32) -> Result<Page<'a>, Refusal> {
         match self.cut {
             // With no sample to go by, metadata tells a page that ends early from a message that is no page.
             Some(line) if self.samples > 0 || self.has_metadata => return Err(Refusal::CutShort { line }),
-            _ if self.texts == 0 => return Err(Refusal::Empty),
+            _ if self.samples == 0 && !self.has_unreadable => return Err(Refusal::Empty),
             _ if self.samples == 0 => return Err(Refusal::NotExposition),
             _ if self.format == Format::OpenMetrics && !self.eof => return Err(Refusal::MissingEof),
             _ => {}
         }
         let (outline, values) = self.draft.finish(&mut self.problems);
         let outline = Holder::Own(outline);
-        Ok(Page { outline, values, problems: self.problems, lines_seen: self.lines, samples_seen: self.samples })
+        Ok(Page { outline, values, problems: self.problems, lines_seen: lines as usize, samples_seen: self.samples })
     }
 }
 

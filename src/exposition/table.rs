@@ -82,9 +82,7 @@ fn end(name: &[u8]) -> u64 {
 fn whole(name: &[u8]) -> u64 {
     let (words, rest) = name.as_chunks::<8>();
     let state = words.iter().fold(name.len() as u64, |state, word| mix(state, plain(u64::from_le_bytes(*word))));
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    mix(state, plain(u64::from_le_bytes(last)))
+    mix(state, plain(short(rest)))
 }
 
 /// Eight characters with `_` for every `:`.
@@ -117,9 +115,13 @@ fn last_words(text: &[u8]) -> (u64, u64) {
     if let (Some(&first), Some(&last)) = (text.first_chunk(), text.last_chunk()) {
         return (u64::from_le_bytes(first), u64::from_le_bytes(last));
     }
-    let mut short = [0; 8];
-    short[..text.len()].copy_from_slice(text);
-    (u64::from_le_bytes(short), 0)
+    (short(text), 0)
+}
+
+/// Fewer than eight bytes as a number. Built in a register: bytes that are copied and then read as one number have to wait for each other.
+#[inline]
+fn short(text: &[u8]) -> u64 {
+    text.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
 /// Both halves of a product, in which every bit of either number takes part.

@@ -47,15 +47,19 @@ pub(super) enum Suffix {
 }
 
 impl Suffix {
-    const ALL: [(Self, &'static str); 5] =
-        [(Self::Bucket, "_bucket"), (Self::Sum, "_sum"), (Self::Count, "_count"), (Self::Total, TOTAL), (Self::Created, "_created")];
-
     /// `name` without its suffix, and the suffix.
+    #[inline]
     pub(super) fn split(name: &[u8]) -> (&[u8], Self) {
-        Self::ALL
-            .into_iter()
-            .find_map(|(suffix, text)| name.strip_suffix(text.as_bytes()).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix)))
-            .unwrap_or((name, Self::None))
+        let cut = |suffix, text: &str| name.strip_suffix(text.as_bytes()).filter(|stem| !stem.is_empty()).map(|stem| (stem, suffix));
+        // The last letter leaves two suffixes at most to compare with.
+        let found = match name.last() {
+            Some(b't') => cut(Self::Bucket, "_bucket").or_else(|| cut(Self::Count, "_count")),
+            Some(b'm') => cut(Self::Sum, "_sum"),
+            Some(b'l') => cut(Self::Total, TOTAL),
+            Some(b'd') => cut(Self::Created, "_created"),
+            _ => None,
+        };
+        found.unwrap_or((name, Self::None))
     }
 
     /// What remains of `name` without this suffix.
