@@ -79,8 +79,19 @@ pub fn compare() {
             way.turns.push(best);
         }
     }
-    let lines = newlines(bytes);
-    println!("\n{} kB, {lines} lines, {} of {} samples selected, one thread\n", bytes.len() / 1000, samples(&selected), samples(&all));
+    let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
+    let page = read(bytes, Format::Text, &selected).expect("a good page");
+    let wanted: usize = page.families().flat_map(|family| family.samples()).map(|sample| lines[sample.line as usize - 1].len()).sum();
+    println!(
+        "\n{} kB, {} lines, {} of them comments; {} of {} samples selected, {} kB with {} label lists; one thread\n",
+        bytes.len() / 1000,
+        lines.len(),
+        lines.iter().filter(|line| line.starts_with(b"#")).count(),
+        samples(&selected),
+        samples(&all),
+        wanted / 1000,
+        page.sets(),
+    );
     println!("| reader | MB/s | share of the loop |\n|---|---|---|");
     let speeds: Vec<f64> = ways.iter().map(|way| bytes.len() as f64 / median(&way.turns) / 1e6).collect();
     for (way, speed) in ways.iter().zip(&speeds) {

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::RngSeed;
 
-const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
+pub const FORMATS: [Format; 2] = [Format::Text, Format::OpenMetrics];
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
 /// All recorded pages, those with oddities among them.
-fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let entries = |folder: &Path| std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     let engines = entries(&folder().join("engines")).into_iter().filter(|path| path.is_dir()).flat_map(|path| entries(&path));
     let mut found: Vec<_> = ["edge", "pages"].iter().flat_map(|name| entries(&folder().join(name))).chain(engines).collect();
@@ -65,7 +65,7 @@ fn compare(earlier: &[&[u8]], body: &[u8]) -> Result<usize, TestCaseError> {
 
 /// A change of a byte, of a line, or of a value.
 #[derive(Clone, Debug)]
-enum Edit {
+pub enum Edit {
     Set(Index, u8),
     Insert(Index, u8),
     Remove(Index),
@@ -96,7 +96,7 @@ const VALUES: [&str; 16] = [
     "0x1",
 ];
 
-fn edits(values_only: bool) -> impl Strategy<Value = Vec<Edit>> {
+pub fn edits(values_only: bool) -> impl Strategy<Value = Vec<Edit>> {
     let place = any::<Index>;
     let byte = || prop_oneof![any::<u8>(), prop::sample::select(b"{}\",=\\ \t\r\n#:_1eNaN+-.".to_vec())];
     let value = (place(), prop::sample::select(VALUES.to_vec())).prop_map(|(line, value)| Edit::Value(line, value));
@@ -112,7 +112,7 @@ fn edits(values_only: bool) -> impl Strategy<Value = Vec<Edit>> {
     prop::collection::vec(if values_only { value.boxed() } else { any.boxed() }, 0..5)
 }
 
-fn edited(body: &[u8], edits: &[Edit]) -> Vec<u8> {
+pub fn edited(body: &[u8], edits: &[Edit]) -> Vec<u8> {
     let mut body = body.to_vec();
     for edit in edits.iter().filter(|_| !body.is_empty()).cloned().collect::<Vec<_>>() {
         let mut lines: Vec<Vec<u8>> = body.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
@@ -188,7 +188,7 @@ fn short_page() -> impl Strategy<Value = Vec<u8>> {
         .prop_map(|lines| lines.into_iter().flat_map(|(line, end)| [line, end]).collect::<String>().into_bytes())
 }
 
-fn bounded(cases: u32) -> ProptestConfig {
+pub fn bounded(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(0x5eed), ..ProptestConfig::default() }
 }
 

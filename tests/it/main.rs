@@ -24,6 +24,7 @@ mod engine_pages;
 mod engines;
 mod export;
 mod exposition;
+mod exposition_ahead;
 mod exposition_memory;
 mod fake;
 mod followers;
