@@ -22,10 +22,14 @@ pub(super) fn ends_line(text: &[u8]) -> Option<(f64, usize)> {
     let (count, length) = digits(text, 0);
     match &text[length..] {
         // Most values on a page are counts.
-        [b'.', b'0', b'\n', ..] if is_exact(length) => return Some((count as f64, length + 3)),
-        [b'\n', ..] if is_exact(length) => return Some((count as f64, length + 1)),
-        _ => {}
+        [b'.', b'0', b'\n', ..] if is_exact(length) => Some((count as f64, length + 3)),
+        [b'\n', ..] if is_exact(length) => Some((count as f64, length + 1)),
+        _ => any_ends_line(text),
     }
+}
+
+/// The same for all numbers. By itself, so that the common case stays small where it is used.
+fn any_ends_line(text: &[u8]) -> Option<(f64, usize)> {
     let (value, length): (f64, usize) = fast_float2::parse_partial(text).ok()?;
     let end = match &text[length..] {
         [b'\n', ..] => 1,
