@@ -15,19 +15,20 @@
 //! | room | question it answers | may use |
 //! |---|---|---|
 //! | [`units`] | What words do all rooms share? | nothing |
+//! | [`files`] | What is in a small file, whatever stands at its path? I/O | nothing |
 //! | [`exposition`] | How does a page become families and problems? Pure, fast, knows no engine | units |
 //! | [`planner`] | How many replicas does each pool need? The core. Pure | units |
 //! | [`engines`] | What does a server's page say in the planner's terms? One file a dialect. Pure | units, exposition, planner |
 //! | [`config`] | What did the user ask for? Text in, a checked configuration or all problems out. Pure | units, engines, planner, simulator |
-//! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, exposition, engines, planner, config |
-//! | [`profiler`] | What can a replica do? Measures a live server, writes profile.json. I/O | units, exposition, engines, planner |
+//! | [`scrape`] | Which targets are there, and how did each answer in this round? I/O | units, files, exposition, engines, planner, config |
+//! | [`profiler`] | What can a replica do? Measures a live server, writes profile.json. I/O | units, files, exposition, engines, planner |
 //! | [`simulator`] | How would servers behave? Pure, virtual time | units, planner, engines |
 //! | [`decisions`] | Which changes of what we publish stand, and has anyone acted on them? Pure | units, planner |
 //! | [`history`] | What happened in the last hours? A bounded memory for plots. Pure | units, planner |
 //! | [`export`] | Which numbers do we publish? The catalogue, and snapshot to samples | units, planner, scrape, decisions, history |
 //! | [`report`] | How do we show plans to people and programs? Pure | units, planner, simulator, decisions, history |
 //! | [`server`] | How do others read us? HTTP | units, export, planner, report, decisions, history |
-//! | [`state`] | What survives a restart? The state file. I/O | units, planner |
+//! | [`state`] | What survives a restart? The state file. I/O | units, files, planner |
 //! | [`record`] | How can a decision be made again elsewhere? I/O | units, planner |
 //! | [`app`] | How does it all run? The tick; the only place with the clock | all |
 //! | [`cli`] | What can be asked on the command line? One file a command | all |
@@ -62,6 +63,7 @@ pub mod decisions;
 pub mod engines;
 pub mod export;
 pub mod exposition;
+pub mod files;
 pub mod history;
 pub mod planner;
 pub mod profiler;

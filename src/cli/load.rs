@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 
 use crate::config::{self, Flags, Inputs, Loaded, Problem, SourceText};
+use crate::files;
 
 /// Where Kubernetes tells a pod its namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -90,7 +91,7 @@ pub fn load(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Problem>> {
     let file = file.map(source).transpose()?;
     let draft = config::read(Inputs { file, env: environment(), flags, own_namespace: own_namespace() });
     let mut files = BTreeMap::new();
-    let text = |path: &Path| if draft.is_trace(path) { trace_of(path) } else { text_of(path) };
+    let text = |path: &Path| if draft.is_trace(path) { unpacked(path).and_then(text_in) } else { text_of(path) };
     let mut read = |path: &Path| match text(path) {
         Ok(text) => drop(files.insert(path.to_owned(), Ok(text))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -130,7 +131,7 @@ pub fn load_serving(file: Option<&Path>, flags: Flags) -> Result<Loaded, Vec<Pro
 fn profile_folder(folder: &Path, files: &mut BTreeMap<PathBuf, Result<String, String>>) {
     let before = files.len();
     for file in config::profile_files(folder) {
-        match bytes_of(&file) {
+        match files::read(&file, LARGEST_FILE) {
             Ok(bytes) => drop(files.insert(file.clone(), config::profile_text(&file, bytes))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => drop(files.insert(file, Err(error.to_string()))),
@@ -170,38 +171,25 @@ fn files_in(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 /// The text of a file of moderate size.
 pub(super) fn text_of(path: &Path) -> std::io::Result<String> {
-    text_in(bytes_of(path)?)
+    text_in(files::read(path, LARGEST_FILE)?)
 }
 
-/// The text of a trace, which may be packed by gzip.
-fn trace_of(path: &Path) -> std::io::Result<String> {
-    let bytes = bytes_of(path)?;
+/// What is in a file that may be packed by gzip.
+pub(super) fn unpacked(path: &Path) -> std::io::Result<Vec<u8>> {
+    let bytes = files::read(path, LARGEST_FILE)?;
     if !bytes.starts_with(&GZIP) {
-        return text_in(bytes);
+        return Ok(bytes);
     }
     let mut unpacked = Vec::new();
     MultiGzDecoder::new(bytes.as_slice()).take(LARGEST_FILE + 1).read_to_end(&mut unpacked)?;
     if unpacked.len() as u64 > LARGEST_FILE {
         return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes when unpacked, got more")));
     }
-    text_in(unpacked)
+    Ok(unpacked)
 }
 
 fn text_in(bytes: Vec<u8>) -> std::io::Result<String> {
     String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-}
-
-fn bytes_of(path: &Path) -> std::io::Result<Vec<u8>> {
-    // A pipe or a device would block or never end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::other("expected a file, got something else"));
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
-    if read as u64 > LARGEST_FILE {
-        return Err(std::io::Error::other(format!("expected at most {LARGEST_FILE} bytes, got more")));
-    }
-    Ok(bytes)
 }
 
 fn environment() -> Vec<(String, String)> {

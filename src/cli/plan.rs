@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 
-use super::load::{ModelFlags, load};
+use super::load::{ModelFlags, load, unpacked};
 use super::{Failure, complain};
 use crate::app::events::Event;
 use crate::app::exporter::Exporter;
@@ -31,7 +31,7 @@ use crate::units::{ModelId, Moment, TargetId};
 /// Flags of `plan`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PlanArgs {
-    /// The first page of a target, or with --config a directory of pages; repeat it for each target
+    /// The first page of a target, also packed by gzip, or with --config a directory of pages; repeat it for each target
     #[arg(long, requires = "after", requires = "elapsed", conflicts_with = "replay")]
     pub before: Vec<PathBuf>,
     /// The second page of the same target, in the same order
@@ -139,7 +139,7 @@ fn written_down(config: &Config) -> anyhow::Result<()> {
 
 fn pages(files: &[PathBuf], targets: &[TargetConfig]) -> anyhow::Result<Pages> {
     let read = |file: &PathBuf| {
-        std::fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).with_context(|| format!("read {}", file.display()))
+        unpacked(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).with_context(|| format!("read {}", file.display()))
     };
     targets.iter().zip(files).map(|(target, file)| Ok((target.clone(), Some((file.clone(), read(file)?))))).collect()
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::ProfileError;
 use super::record::Record;
+use crate::files;
 
 /// Largest record that is read: thousands of cells are some megabytes.
 const LARGEST: u64 = 64 << 20;
@@ -42,14 +43,11 @@ impl Store {
             let file = self.partial.display();
             ProfileError::Usage(format!("{file}: expected the record of an interrupted run: {error}. Remove it to begin anew"))
         };
-        match fs::metadata(&self.partial) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Ok(found) if found.is_file() && found.len() <= LARGEST => {}
-            Ok(_) => return Err(unusable("it is no file, or too large".to_owned())),
-            Err(error) => return Err(unusable(error.to_string())),
+        match files::read(&self.partial, LARGEST) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unusable(error.to_string())),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| unusable(error.to_string())),
         }
-        let text = fs::read_to_string(&self.partial).map_err(|error| unusable(error.to_string()))?;
-        serde_json::from_str(&text).map(Some).map_err(|error| unusable(error.to_string()))
     }
 
     /// Keeps the record.

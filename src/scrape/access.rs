@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use super::failure::failure;
 use super::report::Failure;
 use crate::config::AccessConfig;
+use crate::files;
 use crate::planner::input::FailureKind;
 
 /// Time between two looks at the files.
@@ -183,21 +184,7 @@ fn client(config: &AccessConfig, mut builder: ClientBuilder) -> Result<Client, S
 }
 
 fn bytes(key: &str, file: &Path) -> Result<Vec<u8>, String> {
-    small(file, LARGEST).map_err(|error| format!("{key}: {} cannot be read: {error}", file.display()))
-}
-
-/// The content of a file of at most so many bytes. A pipe or a device would block or never end.
-pub(super) fn small(file: &Path, largest: u64) -> std::io::Result<Vec<u8>> {
-    use std::io::Read as _;
-    if !std::fs::metadata(file)?.is_file() {
-        return Err(std::io::Error::other("expected a file, got something else"));
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(largest + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > largest {
-        return Err(std::io::Error::other(format!("expected at most {largest} bytes, got more")));
-    }
-    Ok(bytes)
+    files::read(file, LARGEST).map_err(|error| format!("{key}: {} cannot be read: {error}", file.display()))
 }
 
 /// The text of a file without the blanks around it, which editors and `kubectl create secret` leave behind.

@@ -14,7 +14,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::files;
 
 const FORMAT: &str = "inference-planner-exporter state";
 /// Raised when a reader of this version would misunderstand the payload. Added keys do not raise it.
@@ -151,21 +153,10 @@ impl StateFile {
     }
 
     fn read<T: DeserializeOwned>(&self) -> Result<Option<T>, String> {
-        let metadata = match fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            found => found.map_err(|error| error.to_string())?,
-        };
-        // Also because opening a pipe would wait for ever.
-        if !metadata.is_file() {
-            return Err("expected an ordinary file".to_owned());
+        match files::read(&self.path, LARGEST) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => decode(&read.map_err(|error| error.to_string())?).map(Some),
         }
-        let mut text = Vec::new();
-        let file = File::open(&self.path).map_err(|error| error.to_string())?;
-        file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
-        if text.len() as u64 > LARGEST {
-            return Err(format!("it is too large; expected at most {LARGEST} bytes"));
-        }
-        decode(&text).map(Some)
     }
 
     /// Writes the text to a new file and to the disk. The first of the two steps of saving: the state is still the old one.

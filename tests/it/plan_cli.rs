@@ -1,6 +1,7 @@
 //! Does `plan` answer "why does it recommend this?" with the contract's document, and does a recorded decision come out again?
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -90,6 +91,22 @@ fn json(text: &str) -> Value {
 fn near(value: &Value, expected: f64) {
     let found = value.as_f64().unwrap_or(f64::NAN);
     assert!((found - expected).abs() <= 1e-9 * expected, "{found} is not {expected}");
+}
+
+#[test]
+fn packed_pages_say_what_they_say_unpacked() {
+    let pages = Pages::new();
+    for name in ["a.prom", "b.prom"] {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(&std::fs::read(pages.path(name)).unwrap()).unwrap();
+        std::fs::write(pages.path(&format!("{name}.gz")), packed.finish().unwrap()).unwrap();
+    }
+    let plain = pages.plan(&[("a.prom", "b.prom")], &["--elapsed", "180", "--format", "text"]);
+    assert_eq!((plain.0, plain.1.contains("612")), (Some(0), true), "{plain:?}");
+    let packed = pages.plan(&[("a.prom.gz", "b.prom.gz")], &["--elapsed", "180", "--format", "text"]);
+    assert_eq!((packed.0, &packed.1), (plain.0, &plain.1), "{}", packed.2);
+    let (code, _, told) = pages.plan(&[("a.prom", ".")], &["--elapsed", "180"]);
+    assert!(code == Some(1) && told.contains("expected a file, got something else"), "{code:?}: {told}");
 }
 
 #[test]

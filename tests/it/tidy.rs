@@ -17,6 +17,7 @@ const fn room(name: &'static str, pure: bool, rooms: &'static [&'static str], cr
 
 const ROOMS: &[Room] = &[
     room("units", true, &[], &["serde"]),
+    room("files", false, &[], &["libc"]),
     room("exposition", true, &["units"], &["memchr", "fast_float2"]),
     room("planner", true, &["units"], &["nalgebra", "serde"]),
     room("engines", true, &["units", "exposition", "planner"], &[]),
@@ -43,7 +44,7 @@ const ROOMS: &[Room] = &[
     room(
         "scrape",
         false,
-        &["units", "exposition", "engines", "planner", "config"],
+        &["units", "files", "exposition", "engines", "planner", "config"],
         &[
             "flate2",
             "hickory_resolver",
@@ -63,7 +64,7 @@ const ROOMS: &[Room] = &[
     room(
         "profiler",
         false,
-        &["units", "exposition", "engines", "planner"],
+        &["units", "files", "exposition", "engines", "planner"],
         &["futures_util", "humantime", "reqwest", "rustls", "serde", "serde_json", "thiserror", "tokio", "tracing"],
     ),
     room("simulator", true, &["units", "planner", "engines"], &["humantime", "jiff", "serde", "serde_json"]),
@@ -92,7 +93,7 @@ const ROOMS: &[Room] = &[
             "tower_layer",
         ],
     ),
-    room("state", false, &["units", "planner"], &["serde", "serde_json", "sha2", "thiserror"]),
+    room("state", false, &["units", "files", "planner"], &["serde", "serde_json", "sha2", "thiserror"]),
     room("record", false, &["units", "planner"], &["flate2", "serde", "serde_json"]),
 ];
 

@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use super::sieve::{Found, Group, MOST_TARGETS, Sieve, places, twin};
 use super::{LARGEST_LIST, Looked};
 use crate::config::TargetConfig;
-use crate::scrape::access::{Mark, small};
+use crate::files;
+use crate::scrape::access::Mark;
 use crate::units::TargetId;
 
 /// How long a changed file must have been the same before it is read.
@@ -82,7 +83,7 @@ fn refresh(file: &Path, known: &mut Known, sieve: &Sieve) {
         if Mark::of(file).as_ref() != Some(&mark) {
             return Err(changing.to_owned());
         }
-        let bytes = small(file, LARGEST_LIST as u64).map_err(|error| error.to_string())?;
+        let bytes = files::read(file, LARGEST_LIST as u64).map_err(|error| error.to_string())?;
         if Mark::of(file).as_ref() != Some(&mark) {
             return Err(changing.to_owned());
         }
