@@ -52,83 +52,85 @@ fn compare(body: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// Comments without the `#`.
+const COMMENTS: &[&str] = &[
+    "HELP h_sum x",
+    "TYPE g gauge",
+    "TYPE h histogram",
+    "TYPE h_created gauge",
+    "TYPE a_b counter",
+    "TYPE c_total counter",
+    "TYPE c counter",
+    "TYPE 1 gauge",
+    "TYPE g-1 gauge",
+    "TYPE other gauge",
+    "EOF",
+];
+/// Names before the labels.
+const NAMES: &[&str] = &[
+    "g",
+    "h",
+    "h_bucket",
+    "h_sum",
+    "h_count",
+    "h_created",
+    "a:b",
+    "a_b_created",
+    "c",
+    "c_total",
+    "1",
+    "g-1",
+    "other",
+    "other_bucket",
+    "h_bucket_total",
+    "{\"g\"",
+];
+/// Label lists without a bound of a bucket.
+const LABELS: &[&str] = &[
+    "",
+    "{}",
+    "{a=\"1\"}",
+    "{a=\"1\",b=\"2\"}",
+    "{b=\"2\",a=\"1\"}",
+    "{a=\"\\\\\"}",
+    "{le=\"1\"}",
+    "{quantile=\"1\"}",
+    "{a=\"1\",a=\"1\"}",
+    "{a=\"\\q\"}",
+    ",a=\"1\"}",
+];
+/// What stands behind the blank.
+const VALUES: &[&str] = &[
+    "0",
+    "12",
+    "12.0",
+    "12.50",
+    "-1",
+    "1e3",
+    "NaN",
+    "",
+    "x",
+    "5.",
+    "1 1700000000",
+    "1 # {} 1",
+    "1.7959555371077058e+09",
+    "0.1234567890123456",
+    "123456789012345.0",
+    "1234567890123456",
+];
+
 /// A page of lines that are like each other in many ways.
 fn similar_lines() -> impl Strategy<Value = Vec<u8>> {
-    let comment = prop::sample::select(vec![
-        "HELP h_sum x",
-        "TYPE g gauge",
-        "TYPE h histogram",
-        "TYPE h_created gauge",
-        "TYPE a_b counter",
-        "TYPE c_total counter",
-        "TYPE c counter",
-        "TYPE 1 gauge",
-        "TYPE g-1 gauge",
-        "TYPE other gauge",
-        "EOF",
-    ])
-    .prop_map(|text| format!("# {text}"));
-    let name = || {
-        prop::sample::select(vec![
-            "g",
-            "h",
-            "h_bucket",
-            "h_sum",
-            "h_count",
-            "h_created",
-            "a:b",
-            "a_b_created",
-            "c",
-            "c_total",
-            "1",
-            "g-1",
-            "other",
-            "other_bucket",
-            "h_bucket_total",
-            "{\"g\"",
-        ])
-    };
-    let labels = || {
-        prop::sample::select(vec![
-            "",
-            "{}",
-            "{a=\"1\"}",
-            "{a=\"1\",b=\"2\"}",
-            "{b=\"2\",a=\"1\"}",
-            "{a=\"\\\\\"}",
-            "{le=\"1\"}",
-            "{quantile=\"1\"}",
-            "{a=\"1\",a=\"1\"}",
-            "{a=\"\\q\"}",
-            ",a=\"1\"}",
-        ])
-    };
+    let comment = prop::sample::select(COMMENTS).prop_map(|text| format!("# {text}"));
+    let name = || prop::sample::select(NAMES);
+    let labels = prop::sample::select(LABELS);
+    let value = || prop::sample::select(VALUES);
     let bound = prop::sample::select(vec!["1", "1.0", "2.5", "0.001", "+Inf", "1e3", "NaN", "x", "1\\n", "-0", "0"]);
     let before = prop::sample::select(vec!["", "a=\"1\",", "a=\"2\","]);
     let behind = prop::sample::select(vec!["", ",b=\"2\"", ",b=\"3\"", ","]);
-    let value = || {
-        prop::sample::select(vec![
-            "0",
-            "12",
-            "12.0",
-            "12.50",
-            "-1",
-            "1e3",
-            "NaN",
-            "",
-            "x",
-            "5.",
-            "1 1700000000",
-            "1 # {} 1",
-            "1.7959555371077058e+09",
-            "0.1234567890123456",
-            "123456789012345.0",
-            "1234567890123456",
-        ])
-    };
     let bucket = (name(), before, bound, behind, value())
         .prop_map(|(name, before, bound, behind, value)| format!("{name}{{{before}le=\"{bound}\"{behind}}} {value}"));
-    let sample = (name(), labels(), value()).prop_map(|(name, labels, value)| format!("{name}{labels} {value}"));
+    let sample = (name(), labels, value()).prop_map(|(name, labels, value)| format!("{name}{labels} {value}"));
     let line = prop_oneof![2 => comment, 4 => sample, 4 => bucket, 1 => Just(String::new())];
     let lines = prop::collection::vec((line, 1..4_usize), 0..20);
     (lines, prop::sample::select(vec!["\n", "\n", "\r\n"]), any::<bool>()).prop_map(|(lines, end, is_ended)| {
