@@ -25,8 +25,8 @@ const PARTS: u32 = 4;
 const LEAST_OF_NOISE: usize = 32;
 /// Seconds in which what is remembered of it falls by half.
 const NOISE_FORGOTTEN: f64 = 1200.0;
-/// Coefficient of variation of lengths while no histogram says one, and of answers.
-const USUAL_VARIATION: f64 = 1.0;
+/// How answers vary: those of an exponential distribution.
+const USUAL_SPREAD: Noise = Noise::Values { variation: 1.0, skewness: 2.0 };
 /// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
 const USUAL_SHAPE: [f64; 4] = [0.137, 0.477, 0.999, 2.387];
 
@@ -159,8 +159,8 @@ impl Arrivals {
         let mean = |lengths: Option<Level>, last: Option<f64>| {
             lengths.map(|level| level.value).filter(|mean| *mean > 0.0 && mean.is_finite()).or(last)
         };
-        let input = mean(level(&of(&|arrived| arrived.prompts), Noise::Values(variation(&shape))), self.last_prompts)?;
-        let output = mean(level(&of(&|arrived| arrived.answers), Noise::Values(USUAL_VARIATION)), self.last_answers)?;
+        let input = mean(level(&of(&|arrived| arrived.prompts), spread(&shape)), self.last_prompts)?;
+        let output = mean(level(&of(&|arrived| arrived.answers), USUAL_SPREAD), self.last_answers)?;
         let recent = self.slices.iter().rev().take_while(|arrived| arrived.at >= self.slices[self.slices.len() - 1].at - rate.over);
         let (seen, all) = recent.fold((0.0, 0.0), |(seen, all), arrived| (seen + arrived.supported, all + arrived.requests));
         Some(Coming {
@@ -194,9 +194,11 @@ impl Arrivals {
     }
 }
 
-fn variation(shape: &[(f64, f64)]) -> f64 {
-    let square: f64 = shape.iter().map(|(times, share)| share * times * times).sum();
-    (square - 1.0).max(0.01).sqrt()
+/// How lengths of that shape vary.
+fn spread(shape: &[(f64, f64)]) -> Noise {
+    let moment = |power| shape.iter().map(|(times, share)| share * (times - 1.0_f64).powi(power)).sum::<f64>();
+    let variation = moment(2).max(0.01).sqrt();
+    Noise::Values { variation, skewness: moment(3) / variation.powi(3) }
 }
 
 /// Growth of a histogram at the pools of the first of the roles that shows any.

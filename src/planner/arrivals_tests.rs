@@ -99,8 +99,12 @@ fn counters_near_the_end_of_the_number_range_say_nothing() {
 
 #[test]
 fn the_variation_of_lengths_is_that_of_their_shape() {
-    near(variation(&[(0.5, 0.5), (1.5, 0.5)]), 0.5);
-    near(variation(&[(1.0, 1.0)]), 0.1);
+    assert_eq!(spread(&[(0.5, 0.5), (1.5, 0.5)]), Noise::Values { variation: 0.5, skewness: 0.0 });
+    // A tenth at five times what the others have.
+    let Noise::Values { variation, skewness } = spread(&[(5.0 / 9.0, 0.9), (5.0, 0.1)]) else { panic!("lengths are no counts") };
+    near(variation, 4.0 / 3.0);
+    near(skewness, 8.0 / 3.0);
+    assert_eq!(spread(&[(1.0, 1.0)]), Noise::Values { variation: 0.1, skewness: 0.0 });
 }
 
 /// So many slices with 50 requests, and 20 more or less for parts of 20 s in turn where they are uneven.

@@ -204,16 +204,20 @@ impl Scene<'_> {
         known.note(need, wanted, self.auto.delay, self.policy.scrape_interval, now);
         let more = Arrivals { rate: rate * PADDING, noise: felt(coming.noisiest, pool.role) };
         let (padded, recent) = (demand.need_of(more), known.recently_needed());
-        let bounded = bound::bound(
-            Wish { supported: wanted, cautious: wanted.max(padded).max(recent) },
-            &self.context(
-                memory,
-                pool,
-                observed,
-                stands,
-                if recent > padded { StepReason::RecentlyNeeded } else { StepReason::PaddedDemand },
-            ),
-        );
+        let load = Some(coming.rate.value / demand.capacity());
+        let refuted = memory.reversals.get(&pool.pool).map_or(Replicas(0), |known| known.least(load));
+        let caution = match () {
+            () if refuted > recent.max(padded) => StepReason::Refuted,
+            () if recent > padded => StepReason::RecentlyNeeded,
+            () => StepReason::PaddedDemand,
+        };
+        let wish = Wish { supported: wanted, cautious: wanted.max(padded).max(recent).max(refuted) };
+        let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, caution));
+        if let Some(stands) = stands {
+            // What a queue asks for says nothing of the count that the load needs.
+            let after = bounded.planned.min(need.max(stands));
+            memory.reversals.entry(pool.pool.clone()).or_default().follow(stands, after, load, now);
+        }
         let mut asked = shadows::simpler(demand, coming.rate.value * coming.supported);
         asked.insert(Proposer::Auto, wanted);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
@@ -244,6 +248,7 @@ impl Scene<'_> {
             noisiest: Ratio(more.noise),
             padded,
             recent,
+            refuted,
             scores,
         });
         part.steps = bounded.steps;

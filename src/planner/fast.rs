@@ -23,7 +23,7 @@ use super::plan::{Capability, CapacityTrace, HoldKind, Latencies, Missing, Propo
 use super::policy::{Band, FastRule, LoadPolicy, ModelPolicy, PoolPolicy, Thresholds};
 use super::propose::Wish;
 use super::propose::threshold::wanted;
-use crate::units::{Moment, PoolId, Replicas, Role};
+use crate::units::{Moment, PoolId, Replicas, RequestsPerSecond, Role};
 
 /// Brings the fast loop's memory up to date. Answers whether it decided.
 pub(super) fn look(memory: &mut Memory, input: &ModelInput, policy: &ModelPolicy, load: &LoadPolicy, round: &Round, now: Moment) -> bool {
@@ -86,12 +86,12 @@ fn frame(memory: &Memory, reason: Reason) -> Decision {
 
 /// Follows which decreases had to be taken back.
 fn look_back(memory: &mut Memory, pool: &PoolId, part: &PoolDecision, policy: &ModelPolicy, now: Moment) {
-    let traffic = latency::traffic(memory);
+    let load = latency::traffic(memory).map(RequestsPerSecond::get);
     let before = memory.pools.get(pool).and_then(|known| known.planned);
     let reversals = memory.reversals.entry(pool.clone()).or_default();
-    reversals.judge(traffic, policy.interval, now);
+    reversals.judge(load, policy.interval, now);
     if let (Some(before), Some(after)) = (before, part.planned()) {
-        reversals.note(before, after, traffic, now);
+        reversals.note(before, after, load, now);
     }
 }
 

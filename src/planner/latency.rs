@@ -197,7 +197,7 @@ fn cause_of(cause: Cause) -> LatencyCause {
 /// Why a decrease that the load allows is not made yet.
 fn not_yet(memory: &Memory, pool: &PoolPolicy, stands: Replicas, delay: Duration, now: Moment) -> Option<StepReason> {
     let less = Replicas(stands.0.saturating_sub(1));
-    let refuted = memory.reversals.get(&pool.pool).is_some_and(|known| known.refute(less, traffic(memory)));
+    let refuted = memory.reversals.get(&pool.pool).is_some_and(|known| less < known.least(traffic(memory).map(RequestsPerSecond::get)));
     let recent = || recently_needed(memory, pool, stands, delay, now);
     if refuted { Some(StepReason::Refuted) } else { recent().then_some(StepReason::RecentlyNeeded) }
 }

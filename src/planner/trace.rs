@@ -232,6 +232,9 @@ pub struct AutoTrace {
     pub padded: Replicas,
     /// The most that was asked for within the delay of a decrease.
     pub recent: Replicas,
+    /// Fewer than these were tried at this load in the last hours and were not enough; 0 where none were.
+    #[serde(default)]
+    pub refuted: Replicas,
     /// How far each proposer was from what was needed when it could serve; empty before the first start-up is over.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub scores: BTreeMap<Proposer, Score>,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::html::number;
 use crate::planner::plan::{AutoTrace, PoolPlan};
-use crate::units::Ratio;
+use crate::units::{Ratio, Replicas};
 
 /// The numbers of a pool.
 pub(super) fn value(trace: &AutoTrace) -> Value {
@@ -29,6 +29,7 @@ pub(super) fn value(trace: &AutoTrace) -> Value {
         "noise_of_late": trace.noisiest.get(),
         "needed_for_a_tenth_more": trace.padded.0,
         "recently_needed": trace.recent.0,
+        "fewer_refuted": trace.refuted.0,
         "scores": trace.scores.iter().map(|(proposer, score)| {
             (proposer.as_str().to_owned(), json!({ "error": score.error.get(), "short": score.short.get() }))
         }).collect::<serde_json::Map<_, _>>(),
@@ -77,6 +78,9 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             trace.recent,
         ),
     ];
+    if trace.refuted > Replicas(0) {
+        sentences.push(format!("Fewer than {} were tried at this load in the last hours, and were not enough.", trace.refuted));
+    }
     if !scored.is_empty() {
         sentences.push(format!("In the last hours each was off from what was needed when it could serve: {}.", scored.join(", ")));
     }

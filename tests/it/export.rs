@@ -155,6 +155,7 @@ pub mod fixture {
             noisiest: Ratio(1.0),
             padded: Replicas(2),
             recent: Replicas(2),
+            refuted: Replicas(0),
             scores: BTreeMap::from([(Proposer::Auto, score(0.1, 0.0)), (Proposer::MeanCapacity, score(0.1, 0.1))]),
         };
         let mut snapshot = snapshot();

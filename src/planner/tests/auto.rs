@@ -6,7 +6,7 @@ use super::fleet::*;
 use super::world::pool;
 use crate::planner::input::*;
 use crate::planner::memory::Memory;
-use crate::planner::plan::{Limit, PoolPlan, Reason, StepReason};
+use crate::planner::plan::{Limit, Plan, PoolPlan, Reason, StepReason};
 use crate::planner::policy::*;
 use crate::units::*;
 
@@ -166,6 +166,31 @@ fn replicas_are_given_back_after_the_delay_in_steps_of_a_quarter_every_two_minut
         assert!((120..=135).contains(&(seconds(pair[1].0) - seconds(pair[0].0))), "{lowered:?}");
     }
     assert!(lowered.len() >= 4);
+}
+
+/// So many minutes of 20 requests a second, evenly or in bursts of 20 s.
+fn twenty(fleet: &mut Fleet, minutes: u32, burst: f64) -> Vec<Plan> {
+    let halves = (0..minutes * 60).step_by(40).map(|_| [20.0 + burst, 20.0 - burst]);
+    halves.flatten().flat_map(|rate| fleet.follow(20.0, rate)).collect()
+}
+
+#[test]
+fn what_was_given_back_and_needed_again_at_the_same_load_stays() {
+    let mut fleet = Fleet::new(auto_policy(), &[7, 4]);
+    let prefill = |plan: &Plan| recommended(plan)[0];
+    let _settled = twenty(&mut fleet, 30, 0.0);
+    let bursts = twenty(&mut fleet, 15, 1.5);
+    let risen = prefill(bursts.last().unwrap());
+    let calm = prefill(twenty(&mut fleet, 75, 0.0).last().unwrap());
+    assert!(calm < risen, "{calm} of {risen}: once is no proof");
+    let again = prefill(twenty(&mut fleet, 15, 1.5).last().unwrap());
+    let kept = twenty(&mut fleet, 120, 0.0).pop().unwrap();
+    assert!(again > calm && prefill(&kept) > calm, "{calm}, {again}, {}", prefill(&kept));
+    let trace = pool(&kept, "m-prefill").auto.as_ref().unwrap();
+    assert!(trace.refuted > trace.padded.max(trace.recent), "{trace:?}");
+    assert!(pool(&kept, "m-prefill").steps.iter().any(|step| step.reason == StepReason::Refuted), "{:?}", kept.pools[0].steps);
+    let less = fleet.follow(600.0, 15.0).pop().unwrap();
+    assert!(prefill(&less) < prefill(&kept), "at a lower load it may be tried");
 }
 
 #[test]
