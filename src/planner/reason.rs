@@ -151,7 +151,7 @@ closed_set! {
         WithinLimit = "within_limit", "The wish passed unchanged.";
         Transition = "transition", "Replicas of an earlier increase arrive one after the other; the pool does not grow further meanwhile.";
         RecentlyNeeded = "recently_needed", "Fewer were not enough a short while ago: what goes would come back.";
-        Refuted = "refuted", "That count was tried at this traffic in the last hours, and was not enough.";
+        Refuted = "refuted", "That count was tried at this load in the last hours, and was not enough.";
         StepCapped = "step_capped", "One decision takes away no more replicas.";
         GrowthCapped = "growth_capped", "The wish exceeded the growth that one decision may make.";
         NotConfirmed = "not_confirmed", "A large rise: the decision before did not want that many.";
