@@ -3,7 +3,7 @@
 //! `cargo bench --bench auto -- [--seeds N] [--fleet NAME] [FILE@SCALE ...]` prints for each fleet and traffic the worst of the seeds: joint attainment, that of the
 //! causal bound (the clairvoyant plan late by a start-up) and of the clairvoyant plan, cost over the latter's, and scale events an hour. The plan is
 //! that of the first seed: seeds of one traffic differ by chance alone, and a plan takes as long as a hundred runs. Files are recorded traces;
-//! `FILE@SCALE` multiplies their requests for the larger fleet, and five times as much for the smaller model.
+//! `FILE@SCALE` multiplies their requests.
 //!
 //! `cargo bench --bench auto -- --boundaries` answers another question, see `boundaries.rs`.
 
@@ -16,34 +16,45 @@ use std::sync::mpsc::channel;
 
 use serde_json::Value;
 
-/// What is simulated, and how many times the rates are multiplied.
+/// What is simulated. The smaller model serves five times the rates of the shapes. Recorded traces are the same for both: each further copy of a request
+/// has its lengths and comes within seconds of it, so that a multiple of a trace is more uneven than as much real traffic.
 const FLEETS: [Fleet; 4] = [
-    Fleet { name: "llama-70b", folder: "llama-70b", scale: 1.0, aggregated: false },
-    Fleet { name: "llama-8b", folder: "llama-8b", scale: 5.0, aggregated: false },
-    Fleet { name: "llama-70b, aggregated", folder: "llama-70b", scale: 1.0, aggregated: true },
-    Fleet { name: "llama-8b, aggregated", folder: "llama-8b", scale: 5.0, aggregated: true },
-];
-/// Rates are those of the larger model.
-const SHAPES: [&str; 7] = [
-    "shape:steady?rate=45&duration=75m",
-    "shape:ramp?low=10&high=55&at=20m&over=40m&duration=75m",
-    "shape:diurnal?low=10&high=55&period=1h&duration=75m",
-    "shape:length-shift?rate=20&at=40m&isl_after=4620&duration=75m",
-    "shape:step?low=12&high=50&at=35m&until=60m&duration=75m",
-    "shape:flash?low=20&high=55&at=40m&rise=30s&hold=5m&fall=2m&duration=75m",
-    "shape:on-off?high=50&low=5&on=5m&off=5m&duration=75m",
+    Fleet { name: "llama-70b", folder: "llama-70b", times: 1, aggregated: false },
+    Fleet { name: "llama-8b", folder: "llama-8b", times: 5, aggregated: false },
+    Fleet { name: "llama-70b, aggregated", folder: "llama-70b", times: 1, aggregated: true },
+    Fleet { name: "llama-8b, aggregated", folder: "llama-8b", times: 5, aggregated: true },
 ];
 /// Start-ups of the sweep, on the ramp.
 const STARTUPS: [&str; 5] = ["4s", "60s", "140s", "200s", "300s"];
-const RAMP: &str = SHAPES[1];
 const USUAL: &str = "100s";
 
 #[derive(Clone, Copy)]
 struct Fleet {
     name: &'static str,
     folder: &'static str,
-    scale: f64,
+    /// Rates of its shapes over those of the larger model's.
+    times: u32,
     aggregated: bool,
+}
+
+impl Fleet {
+    fn ramp(&self) -> String {
+        let rate = |rate: u32| rate * self.times;
+        format!("shape:ramp?low={}&high={}&at=20m&over=40m&duration=75m", rate(10), rate(55))
+    }
+
+    fn shapes(&self) -> [String; 7] {
+        let rate = |rate: u32| rate * self.times;
+        [
+            format!("shape:steady?rate={}&duration=75m", rate(45)),
+            self.ramp(),
+            format!("shape:diurnal?low={}&high={}&period=1h&duration=75m", rate(10), rate(55)),
+            format!("shape:length-shift?rate={}&at=40m&isl_after=4620&duration=75m", rate(20)),
+            format!("shape:step?low={}&high={}&at=35m&until=60m&duration=75m", rate(12), rate(50)),
+            format!("shape:flash?low={}&high={}&at=40m&rise=30s&hold=5m&fall=2m&duration=75m", rate(20), rate(55)),
+            format!("shape:on-off?high={}&low={}&on=5m&off=5m&duration=75m", rate(50), rate(5)),
+        ]
+    }
 }
 
 /// One line.
@@ -60,7 +71,7 @@ struct Row {
 
 fn main() {
     let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let (mut seeds, mut only, mut traces) = (1, None, SHAPES.map(|shape| (shape.to_owned(), 1.0)).to_vec());
+    let (mut seeds, mut only, mut traces) = (1, None, Vec::new());
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--seeds" => seeds = arguments.next().and_then(|text| text.parse::<u64>().ok()).expect("--seeds: expected a number"),
@@ -77,8 +88,9 @@ fn main() {
         println!(
             "| traffic | policy | within both | causal bound | clairvoyant | / clairvoyant | events/h | of the plan |\n|---|---|---|---|---|---|---|---|"
         );
-        let mut jobs: Vec<Job> = traces.iter().map(|(trace, scale)| (trace.clone(), *scale, USUAL)).collect();
-        jobs.extend(STARTUPS.map(|startup| (RAMP.to_owned(), 1.0, startup)));
+        let mut jobs = fleet.shapes().map(|shape| (shape, 1.0, USUAL)).to_vec();
+        jobs.extend(traces.iter().map(|(trace, scale)| (trace.clone(), *scale, USUAL)));
+        jobs.extend(STARTUPS.map(|startup| (fleet.ramp(), 1.0, startup)));
         print_all(fleet, &jobs, seeds);
     }
 }
@@ -205,7 +217,7 @@ fn play(fleet: &Fleet, (trace, scale, startup): &Job, seed: u64, hindsight: bool
     if hindsight {
         command.arg("--hindsight");
     }
-    command.args(["--trace", trace, "--scale", &(scale * fleet.scale).to_string(), "--startup", startup, "--warm-up", "15m"]);
+    command.args(["--trace", trace, "--scale", &scale.to_string(), "--startup", startup, "--warm-up", "15m"]);
     let output = command.args(["--seed", &seed.to_string(), "--format", "json"]).output().expect("run the program");
     assert!(output.status.success(), "{trace}: {}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
