@@ -1,12 +1,12 @@
 //! What arrived lately, and of what length? Preset auto's memory of short slices of time: one for each window, ten minutes of them.
 //!
 //! Lengths come from the pool that sees them first: prompts from where they are computed, answers from where they are generated; where pools are
-//! not scraped, from whoever sees whole requests. The shape of the prompts' lengths changes slowly and is kept as a histogram that forgets;
-//! its mean is the level of the moment.
+//! not scraped, from whoever sees whole requests. Their shape changes slowly (`lengths.rs`); their mean is the level of the moment.
 
 use serde::{Deserialize, Serialize};
 
 use super::input::{Signal, SourceId};
+use super::lengths::Lengths;
 use super::memory::Memory;
 use super::observe::{Window, longest_window};
 use super::policy::ModelPolicy;
@@ -15,30 +15,19 @@ use super::sum::Sum;
 use super::window::{Buckets, Growth};
 use crate::units::{Moment, Role, Tokens};
 
-/// Requests that the histogram of lengths remembers.
-const REMEMBERED: f64 = 5000.0;
-/// Lengths beyond the last bound of the histogram are taken for this many times that bound.
-const BEYOND: f64 = 1.5;
-/// Parts of a bucket of the histogram, by its lengths. A bucket taken for one length meets the TTFT objective as a whole or not at all.
-const PARTS: u32 = 4;
 /// Slices from which on the noise of arrivals is remembered: of fewer it is chance.
 const LEAST_OF_NOISE: usize = 32;
 /// Seconds in which what is remembered of it falls by half.
 const NOISE_FORGOTTEN: f64 = 1200.0;
-/// How answers vary: those of an exponential distribution.
-const USUAL_SPREAD: Noise = Noise::Values { variation: 1.0, skewness: 2.0 };
-/// Where no histogram says one: the shape of an exponential distribution in four equal parts, by their means over the mean.
-const USUAL_SHAPE: [f64; 4] = [0.137, 0.477, 0.999, 2.387];
 
 /// What the windows brought.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arrivals {
     slices: Vec<Arrived>,
-    /// Upper bounds of prompt lengths, and how many were below and above the one before.
-    lengths: Vec<(f64, f64)>,
-    /// How many were above the last of them.
     #[serde(default)]
-    longer: f64,
+    prompt_lengths: Lengths,
+    #[serde(default)]
+    answer_lengths: Lengths,
     /// The most noise of arrivals lately; what it had beyond 1 is forgotten by and by.
     #[serde(default)]
     noisiest: f64,
@@ -74,6 +63,8 @@ pub struct Coming {
     pub input: f64,
     /// Mean tokens of an answer.
     pub output: f64,
+    /// Mean tokens of the context of a request that is being answered.
+    pub context: f64,
     /// Prompt lengths and their shares.
     pub mix: Vec<(f64, f64)>,
     /// The most noise lately, beside that of the rate.
@@ -112,29 +103,16 @@ impl Arrivals {
         self.last_answers = mean(slice.answers).or(self.last_answers);
         self.slices.push(slice);
         self.slices.drain(..self.slices.len().saturating_sub(LONGEST));
-        if let Some(Growth { buckets: Buckets::Known(buckets), count, .. }) = &prompts {
-            self.remember(buckets, *count);
+        for (growth, lengths) in [(&prompts, &mut self.prompt_lengths), (&answers, &mut self.answer_lengths)] {
+            if let Some(Growth { buckets: Buckets::Known(buckets), count, .. }) = growth {
+                lengths.remember(buckets, *count);
+            }
         }
     }
 
     /// Mean tokens of the last prompts.
     pub fn last_prompt(&self) -> Option<Tokens> {
         self.last_prompts.map(Tokens)
-    }
-
-    fn remember(&mut self, cumulative: &[(f64, f64)], all: f64) {
-        let mut below = 0.0;
-        let fresh: Vec<(f64, f64)> =
-            cumulative.iter().map(|&(bound, count)| (bound, (count - std::mem::replace(&mut below, count)).max(0.0))).collect();
-        let same = self.lengths.len() == fresh.len() && self.lengths.iter().zip(&fresh).all(|(one, other)| one.0 == other.0);
-        if !same {
-            self.lengths = fresh.iter().map(|&(bound, _)| (bound, 0.0)).collect();
-            self.longer = 0.0;
-        }
-        let brought = all.max(below);
-        let keep = (1.0 - brought / REMEMBERED).max(0.0);
-        self.lengths.iter_mut().zip(&fresh).for_each(|(known, (_, count))| known.1 = known.1 * keep + count);
-        self.longer = self.longer * keep + brought - below;
     }
 
     /// What is coming, asked once a round. `None` before requests of known lengths were seen.
@@ -155,12 +133,12 @@ impl Arrivals {
             let passed = self.slices.last().map_or(0.0, |last| last.seconds);
             self.noisiest = rate.noise.max(1.0 + (self.noisiest - 1.0).max(0.0) * 0.5_f64.powf(passed / NOISE_FORGOTTEN));
         }
-        let shape = self.shape();
+        let (prompts, answers) = (self.prompt_lengths.shape(), self.answer_lengths.shape());
         let mean = |lengths: Option<Level>, last: Option<f64>| {
             lengths.map(|level| level.value).filter(|mean| *mean > 0.0 && mean.is_finite()).or(last)
         };
-        let input = mean(level(&of(&|arrived| arrived.prompts), spread(&shape)), self.last_prompts)?;
-        let output = mean(level(&of(&|arrived| arrived.answers), USUAL_SPREAD), self.last_answers)?;
+        let input = mean(level(&of(&|arrived| arrived.prompts), prompts.spread()), self.last_prompts)?;
+        let output = mean(level(&of(&|arrived| arrived.answers), answers.spread()), self.last_answers)?;
         let recent = self.slices.iter().rev().take_while(|arrived| arrived.at >= self.slices[self.slices.len() - 1].at - rate.over);
         let (seen, all) = recent.fold((0.0, 0.0), |(seen, all), arrived| (seen + arrived.supported, all + arrived.requests));
         Some(Coming {
@@ -168,37 +146,12 @@ impl Arrivals {
             supported: if all > 0.0 { (seen / all).min(1.0) } else { 1.0 },
             input,
             output,
-            mix: shape.into_iter().map(|(times, share)| (times * input, share)).collect(),
+            context: input + output * answers.behind(),
+            mix: prompts.of_mean(input),
             noisiest: self.noisiest.max(rate.noise),
             watched: self.slices.iter().map(|arrived| arrived.seconds).sum(),
         })
     }
-
-    /// Lengths over their mean, with their shares.
-    fn shape(&self) -> Vec<(f64, f64)> {
-        let mut lower = 0.0;
-        let mut points = Vec::new();
-        for &(bound, count) in &self.lengths {
-            let width = (bound - lower) / f64::from(PARTS);
-            points.extend((0..PARTS).map(|part| (lower + (f64::from(part) + 0.5) * width, count / f64::from(PARTS))));
-            lower = bound;
-        }
-        points.push((lower * BEYOND, self.longer));
-        points.retain(|(_, count)| *count > 0.0);
-        let all: f64 = points.iter().map(|(_, count)| count).sum();
-        let mean = points.iter().map(|(middle, count)| middle * count).sum::<f64>() / all;
-        if !(mean > 0.0 && mean.is_finite()) {
-            return USUAL_SHAPE.iter().map(|times| (*times, 0.25)).collect();
-        }
-        points.into_iter().map(|(middle, count)| (middle / mean, count / all)).collect()
-    }
-}
-
-/// How lengths of that shape vary.
-fn spread(shape: &[(f64, f64)]) -> Noise {
-    let moment = |power| shape.iter().map(|(times, share)| share * (times - 1.0_f64).powi(power)).sum::<f64>();
-    let variation = moment(2).max(0.01).sqrt();
-    Noise::Values { variation, skewness: moment(3) / variation.powi(3) }
 }
 
 /// Growth of a histogram at the pools of the first of the roles that shows any.

@@ -15,12 +15,6 @@ fn near(ours: f64, expected: f64) {
     assert!((ours - expected).abs() <= 1e-9 * expected.abs().max(1.0), "{ours}, expected {expected}");
 }
 
-/// Shares add up to one, and lengths over their mean to a mean of one.
-fn is_a_shape(shape: &[(f64, f64)], by: f64) {
-    assert!((shape.iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < by);
-    assert!((shape.iter().map(|(times, share)| times * share).sum::<f64>() - 1.0).abs() < by, "{shape:?}");
-}
-
 #[test]
 fn what_is_coming_is_the_level_of_rate_and_lengths() {
     let coming = six().coming().unwrap();
@@ -28,42 +22,16 @@ fn what_is_coming_is_the_level_of_rate_and_lengths() {
 }
 
 #[test]
-fn without_a_histogram_lengths_are_spread_as_an_exponential_distribution() {
-    is_a_shape(&USUAL_SHAPE.map(|times| (times, 0.25)), 1e-3);
-    let mix = six().coming().unwrap().mix;
-    assert_eq!(mix.iter().map(|(tokens, _)| tokens.round()).collect::<Vec<_>>(), [137.0, 477.0, 999.0, 2387.0]);
-}
-
-#[test]
-fn the_histogram_gives_the_shape_and_the_slices_its_mean() {
+fn lengths_have_their_own_shape_and_the_mean_of_the_moment() {
     let mut arrivals = six();
-    // 30 between 0 and 1000, 10 up to 2000, 10 beyond, which count as 3000.
-    arrivals.remember(&[(1000.0, 30.0), (2000.0, 40.0)], 50.0);
-    let shape = arrivals.shape();
-    is_a_shape(&shape, 1e-12);
-    let mean = 0.6 * 500.0 + 0.2 * 1500.0 + 0.2 * 3000.0;
-    // A bucket is four lengths.
-    let expected = [125.0, 375.0, 625.0, 875.0].map(|tokens| (tokens, 0.15)).into_iter();
-    let expected = expected.chain([1125.0, 1375.0, 1625.0, 1875.0].map(|tokens| (tokens, 0.05))).chain([(3000.0, 0.2)]);
-    assert_eq!(shape.len(), 9);
-    for ((times, share), expected) in shape.iter().zip(expected) {
-        near(*times, expected.0 / mean);
-        near(*share, expected.1);
-    }
-    let mix = arrivals.coming().unwrap().mix;
-    near(mix.iter().map(|(tokens, share)| tokens * share).sum(), 1000.0);
-}
-
-#[test]
-fn the_histogram_forgets_after_some_thousand_requests_and_begins_anew_with_other_bounds() {
-    let mut arrivals = six();
-    arrivals.remember(&[(1000.0, 100.0), (2000.0, 100.0)], 100.0);
-    for _ in 0..50 {
-        arrivals.remember(&[(1000.0, 0.0), (2000.0, 500.0)], 500.0);
-    }
-    assert!(arrivals.lengths[0].1 < 1.0 && arrivals.lengths[1].1 <= REMEMBERED * 1.01, "{:?}", arrivals.lengths);
-    arrivals.remember(&[(500.0, 7.0)], 7.0);
-    assert_eq!((arrivals.lengths, arrivals.longer), (vec![(500.0, 7.0)], 0.0));
+    arrivals.prompt_lengths.remember(&[(1000.0, 30.0), (2000.0, 40.0)], 50.0);
+    // 10 answers of a quarter to seven quarters of 400 tokens on average, as many each.
+    arrivals.answer_lengths.remember(&[(800.0, 10.0)], 10.0);
+    let coming = arrivals.coming().unwrap();
+    near(coming.mix.iter().map(|(tokens, share)| tokens * share).sum(), 1000.0);
+    // Variance of 1/4, 3/4, 5/4, 7/4: 5/16. Of an answer of 200 tokens (1 + 5/16) / 2 are there on average.
+    near(coming.context, 1000.0 + 200.0 * 21.0 / 32.0);
+    near(six().coming().unwrap().mix.iter().map(|(tokens, share)| tokens * share).sum(), 1000.0);
 }
 
 #[test]
@@ -95,16 +63,6 @@ fn counters_near_the_end_of_the_number_range_say_nothing() {
     let mut long = six();
     long.slices.iter_mut().for_each(|slice| slice.prompts.1 = f64::MAX);
     assert!(long.coming().is_none_or(|coming| coming.input.is_finite()));
-}
-
-#[test]
-fn the_variation_of_lengths_is_that_of_their_shape() {
-    assert_eq!(spread(&[(0.5, 0.5), (1.5, 0.5)]), Noise::Values { variation: 0.5, skewness: 0.0 });
-    // A tenth at five times what the others have.
-    let Noise::Values { variation, skewness } = spread(&[(5.0 / 9.0, 0.9), (5.0, 0.1)]) else { panic!("lengths are no counts") };
-    near(variation, 4.0 / 3.0);
-    near(skewness, 8.0 / 3.0);
-    assert_eq!(spread(&[(1.0, 1.0)]), Noise::Values { variation: 0.1, skewness: 0.0 });
 }
 
 /// So many slices with 50 requests, and 20 more or less for parts of 20 s in turn where they are uneven.

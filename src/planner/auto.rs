@@ -2,7 +2,7 @@
 //!
 //! | step | from | to |
 //! |---|---|---|
-//! | what is coming | short slices of the last minutes (`arrivals.rs`, `predict/level.rs`) | rate with its slope and noise, lengths with their spread |
+//! | what is coming | short slices of the last minutes (`arrivals.rs`, `predict/level.rs`, `lengths.rs`) | rate with its slope and noise, lengths with their spread |
 //! | until when | the measured start-up and two rounds | the largest rate until then, and one standard error more |
 //! | what a replica does | the profile, corrected where the servers differ from it; else the learned cost of iterations (`model/server.rs`) | prompt times, step times |
 //! | how many | the smallest count that lets the wanted share of requests meet each objective (`model/needed.rs`) | need |
@@ -319,19 +319,23 @@ fn demand<'a>(
     pool: &PoolPolicy,
     coming: &Coming,
 ) -> Option<Demand<'a>> {
-    let line = || memory.watched.get(&pool.pool)?.iterations.line(policy.regression?.least).ok();
+    let iterations = || Some((&memory.watched.get(&pool.pool)?.iterations, policy.regression?.least));
     let server = match &policy.capacity {
         CapacityModel::Envelope(envelope) => {
-            let learned = line().map(|line| Server::Learned(line, limits(input, pool)));
+            let line = iterations().and_then(|(iterations, least)| iterations.line(least).ok());
+            let learned = line.map(|line| Server::Learned(line, limits(input, pool)));
             let plain = Server::Profile(envelope, f64::from(gpus_of(pool, &policy.capacity)), Slowness::default());
             let servers = pages(input, pool).filter(|(_, (_, sample))| !sample.is_of_a_router());
             let running = servers.filter_map(|(_, (_, sample))| sample.gauges.get(&Gauge::Running)).copied();
             let (sum, count) = running.fold((0.0, 0.0), |(sum, count), running| (sum + running, count + 1.0));
             let batch = Requests(if count > 0.0 { (sum / count).max(1.0) } else { 1.0 });
-            let (prompt, context) = (Tokens(coming.input), Tokens(coming.input + coming.output / 2.0));
+            let (prompt, context) = (Tokens(coming.input), Tokens(coming.context));
             learned.map_or(plain, |learned| plain.corrected(&learned, pool.role, prompt, batch, context))
         }
-        _ => Server::Learned(line()?, limits(input, pool)),
+        _ => {
+            let (iterations, least) = iterations()?;
+            Server::Learned(iterations.estimate(least).ok()?, limits(input, pool))
+        }
     };
     let hit = trusted_hit_rate(memory.reuse.hit_rate);
     let prompts = |&(tokens, share): &(f64, f64)| {
@@ -344,6 +348,7 @@ fn demand<'a>(
         server,
         input: coming.input,
         output: coming.output.max(1.0),
+        context: coming.context,
         accepted: memory.reuse.accept_length.map_or(1.0, |accepted| accepted.get().max(1.0)),
         ttft: policy.slo.ttft.get(),
         itl: policy.slo.itl.get(),

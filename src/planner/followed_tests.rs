@@ -23,6 +23,7 @@ fn demand(envelope: &Envelope) -> Demand<'_> {
         mix: vec![Prompts { share: 1.0, alone: 0.1, work: 0.1 }],
         input: 1000.0,
         output: 100.0,
+        context: 1050.0,
         accepted: 1.0,
         ttft: 0.5,
         itl: 0.05,

@@ -21,6 +21,7 @@ mod held;
 pub mod input;
 mod latency;
 pub mod learn;
+pub mod lengths;
 pub mod lint;
 mod load;
 pub mod memory;

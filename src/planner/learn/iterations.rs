@@ -234,6 +234,20 @@ impl Iterations {
         self.told.map_or_else(|| self.fitted(least), Ok)
     }
 
+    /// The line; at prefill also without one, where prompts were too alike to tell what others take: in proportion to their tokens. That is right for
+    /// prompts as they were and says too much for longer ones, so that too little is never made of a queue.
+    pub fn estimate(&self, least: usize) -> Result<Iteration, Unfit> {
+        let line = self.line(least);
+        if self.role != Role::Prefill || line != Err(Unfit::NoSlope) {
+            return line;
+        }
+        let sum = |of: &dyn Fn(&Sample) -> f64| self.samples.iter().map(of).sum::<f64>();
+        let each = sum(&|sample| sample.time.get()) / sum(&|sample| sample.work.prefill.get());
+        let zero = Seconds(0.0);
+        let costs = Costs { fixed: zero, prefill_token: SecondsPerToken(each), request: zero, kv_token: SecondsPerToken(0.0), least: zero };
+        Iteration::new(costs).ok_or(Unfit::NoSlope)
+    }
+
     fn fitted(&self, least: usize) -> Result<Iteration, Unfit> {
         if self.samples.len() < least {
             return Err(Unfit::FewSamples);

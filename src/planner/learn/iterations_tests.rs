@@ -52,6 +52,24 @@ fn the_line_of_exact_samples_is_found() {
 }
 
 #[test]
+fn prompts_that_are_alike_tell_what_such_prompts_take() {
+    // 12 ms for prompts of about 1000 tokens, give or take as much as their lengths differ.
+    let alike = [(990.0, 12.1), (1010.0, 11.9), (1000.0, 12.0), (995.0, 11.95), (1005.0, 12.05)];
+    let samples = |role| learned(role, alike.map(|(tokens, ms)| observed(tokens, 0.0, 0.0, ms)));
+    assert_eq!(samples(Role::Prefill).line(SETTINGS.least), Err(Unfit::NoSlope));
+    let estimate = samples(Role::Prefill).estimate(SETTINGS.least).unwrap();
+    let time = |tokens: f64| estimate.time(Work { prefill: Tokens(tokens), ..Work::default() }).get();
+    near("such a prompt", time(1000.0), 0.012, 1e-9);
+    near("one that is three times as long", time(3000.0), 0.036, 1e-9);
+    assert_eq!(learned(Role::Prefill, [prompt(1000.0)]).estimate(SETTINGS.least), Err(Unfit::FewSamples));
+    let all = [1000.0, 2000.0, 4000.0, 6000.0, 8000.0].map(prompt);
+    let evident = learned(Role::Prefill, all);
+    assert_eq!(evident.estimate(SETTINGS.least), evident.line(SETTINGS.least));
+    let batches = learned(Role::Decode, [4.0; 6].map(|requests| observed(0.0, requests, 4000.0, 6.0)));
+    assert_eq!(batches.estimate(SETTINGS.least), Err(Unfit::NoSlope), "a step is not in proportion to its batch");
+}
+
+#[test]
 fn four_samples_are_no_line() {
     let mut iterations = learned(Role::Prefill, [1000.0, 2000.0, 4000.0, 6000.0].map(prompt));
     assert_eq!(iterations.line(SETTINGS.least), Err(Unfit::FewSamples));

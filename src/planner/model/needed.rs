@@ -36,6 +36,8 @@ pub struct Demand<'a> {
     pub input: f64,
     /// Mean tokens of an answer, at least 1.
     pub output: f64,
+    /// Mean tokens of the context of a request that is being answered.
+    pub context: f64,
     /// Tokens that a step yields for a request, at least 1.
     pub accepted: f64,
     /// Objective for the first token, seconds.
@@ -68,7 +70,7 @@ impl Demand<'_> {
     }
 
     fn step(&self, batch: f64) -> f64 {
-        self.server.step(Requests(batch), Tokens(self.input + self.output / 2.0)).get()
+        self.server.step(Requests(batch), Tokens(self.context)).get()
     }
 
     fn arriving(&self, rate: f64) -> Arrivals {

@@ -31,12 +31,15 @@ fn demand<'a>(role: Role, server: Server<'a>, lengths: &[(f64, f64)], output: f6
         let (alone, work) = server.prompt(Tokens(tokens), Ratio(0.0));
         Prompts { share, alone: alone.get(), work: work.get() }
     };
+    let input: f64 = lengths.iter().map(|(tokens, share)| tokens * share).sum();
     Demand {
         role,
         server,
         mix: lengths.iter().map(prompts).collect(),
-        input: lengths.iter().map(|(tokens, share)| tokens * share).sum(),
+        input,
         output,
+        // Of answers of one length.
+        context: input + output / 2.0,
         accepted: 1.0,
         ttft: 0.5,
         itl: 0.03,

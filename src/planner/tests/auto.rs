@@ -53,7 +53,7 @@ fn the_worked_example_of_the_readme() {
     assert_eq!((format!("{:.3}", prefill.error.get()), format!("{:.2}", prefill.planned_rate.get())), ("0.417".into(), "20.42".into()));
     assert_eq!((prefill.horizon.get(), prefill.share.get()), (130.0, 0.995));
     assert_eq!(of("m-prefill"), ("4.62".into(), ["98.0".into(), "99.8".into()], 7, 8));
-    assert_eq!(of("m-decode"), ("13.32".into(), ["0.0".into(), "100.0".into()], 2, 2));
+    assert_eq!(of("m-decode"), ("13.21".into(), ["0.0".into(), "100.0".into()], 2, 2));
     assert_eq!(plan.reason, Reason::None);
 }
 
