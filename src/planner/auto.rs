@@ -226,7 +226,7 @@ impl Scene<'_> {
         let part = decision.pools.entry(pool.pool.clone()).or_default();
         part.proposed = asked;
         part.unbounded = Some(wanted);
-        let within = |count: u32| demand.within(count, rate).map(Ratio);
+        let within = |count: u32| demand.within(count, rate * coming.supported).map(Ratio);
         part.auto = Some(AutoTrace {
             rate: RequestsPerSecond(coming.rate.value),
             slope: coming.rate.slope,

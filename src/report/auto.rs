@@ -78,6 +78,10 @@ pub(super) fn sentences(pool: &PoolPlan) -> Vec<String> {
             trace.recent,
         ),
     ];
+    if trace.within.is_some_and(|within| within < trace.share) {
+        sentences
+            .push("More than twice what carries the load, and two, is not asked for: so far above it nothing was measured.".to_owned());
+    }
     if trace.refuted > Replicas(0) {
         sentences.push(format!("Fewer than {} were tried at this load in the last hours, and were not enough.", trace.refuted));
     }

@@ -19,6 +19,10 @@ use crate::units::{Replicas, Requests, Role, Seconds, Tokens};
 
 /// Replicas beyond which no search goes.
 pub const MOST: u32 = 100_000;
+/// A count is not above this many times what carries the load, and so many more: beyond it a share is missed because of what was never measured.
+/// Servers that were only seen overloaded do not tell what an easy step takes, and 32 replicas where six are enough are asked for to be sure of it.
+const MOST_TIMES: f64 = 2.0;
+const MOST_MORE: f64 = 2.0;
 /// The part of the TTFT objective that a prompt may take on an idle pool, so that there is room for a wait.
 const ROOMY: f64 = 0.9;
 /// A load that is above a whole number of replicas by less is one: the noise of double precision.
@@ -163,7 +167,8 @@ impl Demand<'_> {
         (prompts < 1.0).then_some(Decoder { largest, ..decoder })
     }
 
-    /// The smallest count that is enough; where no count lets a request meet the objective, the one that carries them.
+    /// The smallest count that is enough; where no count lets a request meet the objective, the one that carries them. No more than twice what carries
+    /// them and two.
     pub fn need(&self, rate: f64) -> Replicas {
         self.need_of(self.arriving(rate))
     }
@@ -183,7 +188,8 @@ impl Demand<'_> {
         }
         // Too few: fewer than carry the load.
         let few = least(carried.floor()).saturating_sub(1);
-        Replicas(smallest(few, |count| self.within_of(count, arrivals).is_none_or(|share| share >= self.share)))
+        let many = least(MOST_TIMES.mul_add(carried, MOST_MORE).ceil());
+        Replicas(smallest(few, |count| count >= many || self.within_of(count, arrivals).is_none_or(|share| share >= self.share)))
     }
 
     /// Requests a second that one replica serves at most.

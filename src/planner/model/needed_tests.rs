@@ -71,6 +71,26 @@ fn the_count_is_the_smallest_that_is_enough() {
 }
 
 #[test]
+fn a_count_is_no_more_than_twice_what_carries_the_load_and_two() {
+    // Learned of three aggregated replicas at eight times what they serve: steps of 64 ms and more say nothing of short ones, taken for 32 ms at least.
+    let costs = Costs {
+        fixed: Seconds(0.0),
+        prefill_token: SecondsPerToken(6.07e-5),
+        request: Seconds(1.09e-4),
+        kv_token: SecondsPerToken(1.04e-7),
+        least: Seconds(0.0319),
+    };
+    let server =
+        Server::Learned(Iteration::new(costs).unwrap(), EngineLimits::or_assumed(NonZeroU32::new(16_384), None, NonZeroU32::new(300_000)));
+    let mut demand = demand(Role::Aggregated, server, &LENGTHS, 206.0);
+    (demand.ttft, demand.itl, demand.noise) = (1.0, 0.04, 4.0);
+    let carried = 24.9 / demand.capacity();
+    let need = demand.need(24.9).0;
+    assert_eq!(need, (2.0 * carried + 2.0).ceil() as u32, "{carried}");
+    assert!(one_by_one(&demand, 24.9) > 2 * need, "all that the model asks for");
+}
+
+#[test]
 fn nothing_needs_none() {
     assert_eq!(Role::ALL.map(|role| of(role).need(0.0).0), [0; 3]);
     assert_eq!(Role::ALL.map(|role| of(role).need(-1.0).0), [0; 3]);
