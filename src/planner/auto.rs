@@ -16,7 +16,7 @@
 //! | nothing was asked for in five minutes, and all say that nothing runs or waits | down to the minimum, whatever is known of the pools |
 //! | nothing comes and nothing ends, and something runs or may run | held (`no_requests`): servers that hang look like that |
 //! | requests end and nobody says how long they were | held (`missing_capability`) |
-//! | what a replica of some pool does is not known yet | held (`not_converged`), all pools |
+//! | what a replica of some pool does is not known yet | held (`not_converged`), all pools; where a queue stands, the count that carries what comes |
 //! | no count lets a request meet an objective | the count that carries the load (`slo_unreachable`) |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ use super::model::capacity::trusted_hit_rate;
 use super::model::needed::{Answers, Demand};
 use super::model::server::{Server, Slowness};
 use super::observe::{COVERAGE_TO_RAISE, Window};
-use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason, StepReason};
+use super::plan::{AutoTrace, Latencies, PhaseState, Prediction, Proposer, Reason, StepReason, Warning};
 use super::policy::{AutoPolicy, CapacityModel, ModelPolicy, PoolPolicy};
 use super::prompts;
 use super::propose::{Wish, gpus_of};
@@ -118,9 +118,15 @@ pub(super) fn decide(
     let demands: Option<Vec<Demand<'_>>> = policy.pools.iter().map(|pool| demand(memory, input, policy, auto, pool, &coming)).collect();
     // Prefill that grows alone only moves the queue to decode: a pool whose partner is not known waits for it.
     let Some(demands) = demands else {
-        decision.reason = Reason::NotConverged;
+        let outrun = policy.pools.iter().filter(|pool| scene.outrun(&mut decision, memory, pool)).count();
+        if outrun == 0 {
+            decision.reason = Reason::NotConverged;
+        } else {
+            decision.warnings.push(Warning::Outrun);
+        }
         return decision;
     };
+    memory.backlogs.clear();
     // What waits for prefill comes to decode when it is worked off: the pools that see requests first are decided first.
     let (first, after): (Vec<_>, Vec<_>) = policy.pools.iter().zip(&demands).partition(|(pool, _)| pool.role != Role::Decode);
     let mut wave = 0.0;
@@ -175,6 +181,27 @@ impl Scene<'_> {
             part.limits_active = bounded.limits;
         }
         decision
+    }
+
+    /// Decides one pool where what its replicas do is not known: a queue that stands says what they serve at most. Whether it asks for more.
+    fn outrun(&self, decision: &mut Decision, memory: &mut Memory, pool: &PoolPolicy) -> bool {
+        let observed = current_replicas(pool, memory, self.input);
+        let stands = standing(pool, memory, observed, self.now);
+        let part = decision.pools.entry(pool.pool.clone()).or_default();
+        part.reason = Some(Reason::NotConverged);
+        let Some(ready) = observed else { return false };
+        let standing = stands.unwrap_or(ready);
+        let backlog = memory.backlogs.entry(pool.pool.clone()).or_default();
+        backlog.follow(self.input, pool, Requests(self.waiting(pool)), [ready, standing], self.now);
+        let Some(wanted) = backlog.carrying().filter(|count| *count > standing) else { return false };
+        let wish = Wish { supported: wanted, cautious: wanted };
+        let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::PaddedDemand));
+        part.reason = None;
+        part.proposed = BTreeMap::from([(Proposer::Auto, wanted)]);
+        part.unbounded = Some(wanted);
+        part.steps = bounded.steps;
+        part.limits_active = bounded.limits;
+        true
     }
 
     /// Decides one pool, while `wave` more requests a second come from a queue before it. Answers with what its own queue sends on.
@@ -260,15 +287,19 @@ impl Scene<'_> {
         backlog.sent_on(observed.unwrap_or_default(), demand.capacity(), rate)
     }
 
-    /// What the pool's pages say. A router's queue is before the pool that sees requests first; what it has under way is not one pool's.
+    /// What the pool's pages say.
     fn queued(&self, coming: &Coming, pool: &PoolPolicy, ready: Replicas) -> Queued {
-        let told = |of_routers: bool| {
-            let all = pages(self.input, pool).map(|(_, (_, sample))| sample);
-            all.filter(move |sample| of_routers || !sample.is_of_a_router())
-        };
-        let waiting = told(pool.role != Role::Decode).filter_map(|sample| prompts::waiting(sample, pool.role)).sum();
-        let running = told(false).filter_map(|sample| sample.gauges.get(&Gauge::Running)).sum();
-        Queued { rate: coming.rate.value * coming.supported, waiting, running, ready }
+        let servers = pages(self.input, pool).map(|(_, (_, sample))| sample).filter(|sample| !sample.is_of_a_router());
+        // What a router has under way is not one pool's.
+        let running = servers.filter_map(|sample| sample.gauges.get(&Gauge::Running)).sum();
+        Queued { rate: coming.rate.value * coming.supported, waiting: self.waiting(pool), running, ready }
+    }
+
+    /// Requests that wait before the pool. A router's queue is before the one that sees requests first.
+    fn waiting(&self, pool: &PoolPolicy) -> f64 {
+        let pages = pages(self.input, pool).map(|(_, (_, sample))| sample);
+        let before = pages.filter(|sample| pool.role != Role::Decode || !sample.is_of_a_router());
+        before.filter_map(|sample| prompts::waiting(sample, pool.role)).sum()
     }
 
     fn context(

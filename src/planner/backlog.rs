@@ -36,6 +36,10 @@ use crate::units::{Moment, Replicas, Requests, Role, TargetId};
 
 /// How far back rates are taken from.
 const WATCHED: Duration = Duration::from_secs(30);
+/// The part of it that is enough for a count: rounds need not divide it.
+const MOST_OF_IT: f64 = 0.6;
+/// Requests that tell how many are served: of fewer it is chance.
+const LEAST_SERVED: f64 = 10.0;
 /// What must be carried before a replica is given back, over what comes.
 const ROOM: f64 = 1.1;
 
@@ -109,6 +113,17 @@ impl Backlog {
         let Some(rates) = self.rates() else { return false };
         let pace = rates.served * standing.as_f64() - rates.arriving;
         pace > 0.0 && self.projected.get() / pace <= horizon.as_secs_f64()
+    }
+
+    /// The smallest count that carries what comes, and a little more. `None` where the queue has not stood for most of the time that is looked at, or
+    /// next to nothing was served meanwhile.
+    pub(super) fn carrying(&self) -> Option<Replicas> {
+        let (first, last) = (self.rounds.first()?, self.rounds.last()?);
+        let served: f64 = self.rounds[1..].iter().map(|round| round.served.get()).sum();
+        let told = served >= LEAST_SERVED && last.at.saturating_sub(first.at) >= WATCHED.mul_f64(MOST_OF_IT);
+        let rates = self.rates().filter(|_| told)?;
+        // `as` saturates.
+        Some(Replicas((ROOM * rates.arriving / rates.served).ceil() as u32))
     }
 
     /// Whether so many replicas carry what comes, and a little more. Without a queue that is not known here, and their loads say it.

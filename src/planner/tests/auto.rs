@@ -6,7 +6,7 @@ use super::fleet::*;
 use super::world::pool;
 use crate::planner::input::*;
 use crate::planner::memory::Memory;
-use crate::planner::plan::{Limit, Plan, PoolPlan, Reason, StepReason};
+use crate::planner::plan::{Limit, Plan, PoolPlan, Reason, StepReason, Warning};
 use crate::planner::policy::*;
 use crate::units::*;
 
@@ -120,6 +120,31 @@ fn a_pool_whose_partner_is_not_learned_waits_for_it() {
     assert!(fleet.world.memory.watched[&PoolId::from("m-decode")].iterations.line(5).is_ok());
     let plan = fleet.last(10.0, 10.0);
     assert!(plan.pools.iter().all(|pool| pool.reason == Reason::NotConverged), "{:?}", plan.reason);
+}
+
+#[test]
+fn a_queue_that_stands_before_replicas_that_nobody_knows_asks_for_what_carries_it() {
+    // Each serves 5 requests a second and 10 come to it, at one load, which teaches nothing.
+    let saturated = |queue: f64| {
+        let mut fleet = Fleet::new(aggregated_policy(), &[2]);
+        let round = |_| {
+            fleet.pools[0].iter_mut().for_each(|replica| replica.waiting += 5.0 * queue);
+            fleet.round(10.0)
+        };
+        let plans: Vec<Plan> = (0..36).map(round).collect();
+        assert_eq!(fleet.world.memory.watched[&PoolId::from("p")].iterations.line(5).ok(), None);
+        plans
+    };
+    let plans = saturated(5.0);
+    let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::Outrun)).unwrap();
+    assert!(first <= 9, "{first}: twenty seconds of a queue after the first twenty of sight");
+    assert_eq!((plans[first].reason, recommended(&plans[first])[0]), (Reason::None, 5), "1.1 * 20 / 5");
+    assert!(
+        plans[first + 1..].iter().all(|plan| recommended(plan)[0] == 5 && plan.reason == Reason::NotConverged),
+        "they are to come first"
+    );
+    let without = saturated(0.0);
+    assert!(without.iter().all(|plan| recommended(plan)[0] == 0 && !plan.warnings.contains(&Warning::Outrun)), "nothing waits");
 }
 
 #[test]
