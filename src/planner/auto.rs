@@ -59,6 +59,8 @@ const FELT_BY_BATCH: f64 = 0.3;
 const MOST_FELT: f64 = 6.0;
 /// Seconds that are watched before anything is decided.
 const LEAST_WATCHED: f64 = 20.0;
+/// What may be asked for over what is ready while nothing but a queue is known: one that jumps may be that of a server that was not seen before.
+const OUTRUN_TIMES: u32 = 2;
 /// Time between two decreases of a pool, and the part of it that one may take, and so many at least.
 const STEP_EVERY: Duration = Duration::from_secs(120);
 const STEP_PART: u32 = 4;
@@ -193,7 +195,8 @@ impl Scene<'_> {
         let standing = stands.unwrap_or(ready);
         let backlog = memory.backlogs.entry(pool.pool.clone()).or_default();
         backlog.follow(self.input, pool, Requests(self.waiting(pool)), [ready, standing], self.now);
-        let Some(wanted) = backlog.carrying().filter(|count| *count > standing) else { return false };
+        let most = Replicas(ready.0.saturating_mul(OUTRUN_TIMES));
+        let Some(wanted) = backlog.carrying().map(|count| count.min(most)).filter(|count| *count > standing) else { return false };
         let wish = Wish { supported: wanted, cautious: wanted };
         let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::PaddedDemand));
         part.reason = None;

@@ -124,7 +124,7 @@ fn a_pool_whose_partner_is_not_learned_waits_for_it() {
 
 #[test]
 fn a_queue_that_stands_before_replicas_that_nobody_knows_asks_for_what_carries_it() {
-    // Each serves 5 requests a second and 10 come to it, at one load, which teaches nothing.
+    // Each serves 5 requests a second, at one load, which teaches nothing, and more come to it.
     let saturated = |queue: f64| {
         let mut fleet = Fleet::new(aggregated_policy(), &[2]);
         let round = |_| {
@@ -135,14 +135,16 @@ fn a_queue_that_stands_before_replicas_that_nobody_knows_asks_for_what_carries_i
         assert_eq!(fleet.world.memory.watched[&PoolId::from("p")].iterations.line(5).ok(), None);
         plans
     };
-    let plans = saturated(5.0);
+    let plans = saturated(1.0);
     let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::Outrun)).unwrap();
     assert!(first <= 9, "{first}: twenty seconds of a queue after the first twenty of sight");
-    assert_eq!((plans[first].reason, recommended(&plans[first])[0]), (Reason::None, 5), "1.1 * 20 / 5");
+    assert_eq!((plans[first].reason, recommended(&plans[first])[0]), (Reason::None, 3), "1.1 * 12 / 5");
     assert!(
-        plans[first + 1..].iter().all(|plan| recommended(plan)[0] == 5 && plan.reason == Reason::NotConverged),
+        plans[first + 1..].iter().all(|plan| recommended(plan)[0] == 3 && plan.reason == Reason::NotConverged),
         "they are to come first"
     );
+    assert_eq!(recommended(saturated(1000.0).last().unwrap())[0], 4, "twice what is ready, however long the queue");
+    assert_eq!(recommended(saturated(f64::INFINITY).last().unwrap())[0], 0);
     let without = saturated(0.0);
     assert!(without.iter().all(|plan| recommended(plan)[0] == 0 && !plan.warnings.contains(&Warning::Outrun)), "nothing waits");
 }
