@@ -196,7 +196,7 @@ impl Scene<'_> {
         let backlog = memory.backlogs.entry(pool.pool.clone()).or_default();
         backlog.follow(self.input, pool, Requests(self.waiting(pool)), [ready, standing], self.now);
         let most = Replicas(ready.0.saturating_mul(OUTRUN_TIMES));
-        let Some(wanted) = backlog.carrying().map(|count| count.min(most)).filter(|count| *count > standing) else { return false };
+        let Some(wanted) = backlog.carrying(ready).map(|count| count.min(most)).filter(|count| *count > standing) else { return false };
         let wish = Wish { supported: wanted, cautious: wanted };
         let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::PaddedDemand));
         part.reason = None;

@@ -40,6 +40,8 @@ const WATCHED: Duration = Duration::from_secs(30);
 const MOST_OF_IT: f64 = 0.6;
 /// Requests that tell how many are served: of fewer it is chance.
 const LEAST_SERVED: f64 = 10.0;
+/// Requests that wait at a busy replica which is not too few, by chance alone.
+const USUAL_QUEUE: f64 = 5.0;
 /// What must be carried before a replica is given back, over what comes.
 const ROOM: f64 = 1.1;
 
@@ -115,10 +117,13 @@ impl Backlog {
         pace > 0.0 && self.projected.get() / pace <= horizon.as_secs_f64()
     }
 
-    /// The smallest count that carries what comes, and a little more. `None` where the queue has not stood for most of the time that is looked at, or
-    /// next to nothing was served meanwhile.
-    pub(super) fn carrying(&self) -> Option<Replicas> {
+    /// The smallest count that carries what comes to `ready` replicas, and a little more. `None` where no queue has stood, and grown, for most of the
+    /// time that is looked at, or next to nothing was served meanwhile.
+    pub(super) fn carrying(&self, ready: Replicas) -> Option<Replicas> {
         let (first, last) = (self.rounds.first()?, self.rounds.last()?);
+        if self.rounds.iter().any(|round| round.queued.get() < USUAL_QUEUE * ready.as_f64()) || last.queued.get() <= first.queued.get() {
+            return None;
+        }
         let served: f64 = self.rounds[1..].iter().map(|round| round.served.get()).sum();
         let told = served >= LEAST_SERVED && last.at.saturating_sub(first.at) >= WATCHED.mul_f64(MOST_OF_IT);
         let rates = self.rates().filter(|_| told)?;
