@@ -120,11 +120,14 @@ pub(super) fn decide(
     let demands: Option<Vec<Demand<'_>>> = policy.pools.iter().map(|pool| demand(memory, input, policy, auto, pool, &coming)).collect();
     // Prefill that grows alone only moves the queue to decode: a pool whose partner is not known waits for it.
     let Some(demands) = demands else {
-        let outrun = policy.pools.iter().filter(|pool| scene.outrun(&mut decision, memory, pool)).count();
-        if outrun == 0 {
-            decision.reason = Reason::NotConverged;
-        } else {
+        let mut outrun = false;
+        for pool in &policy.pools {
+            outrun |= scene.outrun(&mut decision, memory, pool);
+        }
+        if outrun {
             decision.warnings.push(Warning::Outrun);
+        } else {
+            decision.reason = Reason::NotConverged;
         }
         return decision;
     };

@@ -16,14 +16,14 @@ use crate::units::{Ratio, SecondsPerToken};
 
 /// 8 ms an iteration, 20 us a prompt token and a request, 30 ns a KV token.
 fn learned() -> Server<'static> {
-    let costs = Costs {
-        fixed: Seconds(0.008),
-        prefill_token: SecondsPerToken(2e-5),
-        request: Seconds(2e-5),
-        kv_token: SecondsPerToken(3e-8),
-        least: Seconds(0.0),
-    };
-    Server::Learned(Iteration::new(costs).unwrap(), EngineLimits::or_assumed(NonZeroU32::new(8192), None, NonZeroU32::new(300_000)))
+    of_costs([0.008, 2e-5, 2e-5, 3e-8, 0.0], 8192)
+}
+
+/// Seconds of an iteration, a prompt token, a request, a KV token, and of an iteration at least; and the tokens of a step.
+fn of_costs([fixed, prefill_token, request, kv_token, least]: [f64; 5], step: u32) -> Server<'static> {
+    let (prefill_token, kv_token) = (SecondsPerToken(prefill_token), SecondsPerToken(kv_token));
+    let costs = Costs { fixed: Seconds(fixed), prefill_token, request: Seconds(request), kv_token, least: Seconds(least) };
+    Server::Learned(Iteration::new(costs).unwrap(), EngineLimits::or_assumed(NonZeroU32::new(step), None, NonZeroU32::new(300_000)))
 }
 
 fn demand<'a>(role: Role, server: Server<'a>, lengths: &[(f64, f64)], output: f64) -> Demand<'a> {
@@ -72,16 +72,9 @@ fn the_count_is_the_smallest_that_is_enough() {
 
 #[test]
 fn a_count_is_no_more_than_twice_what_carries_the_load_and_two() {
-    // Learned of three aggregated replicas at eight times what they serve: steps of 64 ms and more say nothing of short ones, taken for 32 ms at least.
-    let costs = Costs {
-        fixed: Seconds(0.0),
-        prefill_token: SecondsPerToken(6.07e-5),
-        request: Seconds(1.09e-4),
-        kv_token: SecondsPerToken(1.04e-7),
-        least: Seconds(0.0319),
-    };
-    let server =
-        Server::Learned(Iteration::new(costs).unwrap(), EngineLimits::or_assumed(NonZeroU32::new(16_384), None, NonZeroU32::new(300_000)));
+    // Learned of three aggregated replicas to which more came than they serve: steps of 64 ms and more say nothing of short ones, which are taken for
+    // 32 ms at least.
+    let server = of_costs([0.0, 6.07e-5, 1.09e-4, 1.04e-7, 0.0319], 16_384);
     let mut demand = demand(Role::Aggregated, server, &LENGTHS, 206.0);
     (demand.ttft, demand.itl, demand.noise) = (1.0, 0.04, 4.0);
     let carried = 24.9 / demand.capacity();
