@@ -29,6 +29,8 @@ const LOOKED_UP: &str = "sglang:prefill_effective_tokens_total";
 const FINISHED: &str = "sglang:num_requests_total";
 const ABORTED: &str = "sglang:num_aborted_requests_total";
 const DRAFTS: &str = "sglang:spec_verify_calls_total";
+/// When a request is scheduled; on a decode server as well.
+const QUEUED: &[&str] = &["sglang:queue_time_seconds", "sglang:queue_time_s"];
 const RUNNING: &str = "sglang:num_running_reqs";
 const WAITING: &str = "sglang:num_queue_reqs";
 /// Further queues, each with its older names.
@@ -49,7 +51,7 @@ const PROCESS_START: &str = "process_start_time_seconds";
 pub const FAMILIES: &[&str] = &[
     TTFT, ITL[0], ITL[1], PROMPT_LENGTHS, OUTPUT_LENGTHS, REQUEST_DURATION,
     PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS, LOOKED_UP, FINISHED, ABORTED, DRAFTS,
-    RUNNING, WAITING, QUEUES[0][0], QUEUES[1][0], QUEUES[1][1], QUEUES[2][0], QUEUES[3][0], QUEUES[4][0], LEAVING[0], LEAVING[1],
+    QUEUED[0], QUEUED[1], RUNNING, WAITING, QUEUES[0][0], QUEUES[1][0], QUEUES[1][1], QUEUES[2][0], QUEUES[3][0], QUEUES[4][0], LEAVING[0], LEAVING[1],
     KV_USAGE, KV_CAPACITY, PROCESS_START,
 ];
 
@@ -101,6 +103,7 @@ pub fn read(page: &Page<'_>) -> Reading {
         reader.tally_where(Tally::PrefixHits, &[CACHED_TOKENS], cached);
     }
     reader.tally(Tally::Drafts, &[DRAFTS]);
+    reader.tally_of_sum(Tally::QueuedSeconds, QUEUED, |_| true);
     reader.gauge(Gauge::Running, Combine::Sum, &[RUNNING]);
     reader.gauge_plus(Gauge::Running, LEAVING);
     reader.gauge(Gauge::Waiting, Combine::Sum, &[WAITING]);

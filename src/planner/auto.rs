@@ -16,7 +16,7 @@
 //! | nothing was asked for in five minutes, and all say that nothing runs or waits | down to the minimum, whatever is known of the pools |
 //! | nothing comes and nothing ends, and something runs or may run | held (`no_requests`): servers that hang look like that |
 //! | requests end and nobody says how long they were | held (`missing_capability`) |
-//! | what a replica of some pool does is not known yet | held (`not_converged`), all pools; where a queue stands, the count that carries what comes |
+//! | what a replica of some pool does is not known yet | held (`not_converged`), all pools; more where a queue stands, or tokens are too far apart (`unlearned.rs`) |
 //! | no count lets a request meet an objective | the count that carries the load (`slo_unreachable`) |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,7 @@ use super::arrivals::Coming;
 use super::bound::{self, Context};
 use super::followed::{self, Backlog, Queued};
 use super::input::{Gauge, ModelInput};
+use super::learn::iterations::Unfit;
 use super::load::lengths_missing;
 use super::memory::{Decision, Memory};
 use super::model::attain::{Arrivals, Prompts};
@@ -42,6 +43,7 @@ use super::shadows;
 use super::sizing::limits;
 use super::slow::{IDLE_AFTER, lacking};
 use super::startup::Growth;
+use super::unlearned::{self, Spacing};
 use super::watching::pages;
 use super::{current_replicas, standing};
 use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
@@ -59,8 +61,6 @@ const FELT_BY_BATCH: f64 = 0.3;
 const MOST_FELT: f64 = 6.0;
 /// Seconds that are watched before anything is decided.
 const LEAST_WATCHED: f64 = 20.0;
-/// What may be asked for over what is ready while nothing but a queue is known: one that jumps may be that of a server that was not seen before.
-const OUTRUN_TIMES: u32 = 2;
 /// Time between two decreases of a pool, and the part of it that one may take, and so many at least.
 const STEP_EVERY: Duration = Duration::from_secs(120);
 const STEP_PART: u32 = 4;
@@ -117,27 +117,12 @@ pub(super) fn decide(
         input_tokens: Tokens(coming.input),
         output_tokens: Tokens(coming.output),
     });
-    let demands: Option<Vec<Demand<'_>>> = policy.pools.iter().map(|pool| demand(memory, input, policy, auto, pool, &coming)).collect();
-    // Prefill that grows alone only moves the queue to decode: a pool whose partner is not known waits for it.
-    let Some(demands) = demands else {
-        let mut outrun = false;
-        for pool in &policy.pools {
-            outrun |= scene.outrun(&mut decision, memory, pool);
-        }
-        if outrun {
-            decision.warnings.push(Warning::Outrun);
-        } else {
-            decision.reason = Reason::NotConverged;
-        }
-        return decision;
-    };
-    memory.backlogs.clear();
-    // What waits for prefill comes to decode when it is worked off: the pools that see requests first are decided first.
-    let (first, after): (Vec<_>, Vec<_>) = policy.pools.iter().zip(&demands).partition(|(pool, _)| pool.role != Role::Decode);
-    let mut wave = 0.0;
-    for (pool, demand) in first.into_iter().chain(after) {
-        let behind = if pool.role == Role::Decode { wave } else { 0.0 };
-        wave += scene.decide_pool(&mut decision, memory, &coming, pool, demand, behind);
+    let demands: Vec<Option<Demand<'_>>> = policy.pools.iter().map(|pool| demand(memory, input, policy, auto, pool, &coming)).collect();
+    if demands.iter().all(Option::is_some) {
+        memory.backlogs.clear();
+        scene.known(&mut decision, memory, &coming, &demands);
+    } else {
+        scene.partly_known(&mut decision, memory, &coming, &demands);
     }
     let (prompt, generation) = attainable(&demands);
     if [prompt, generation].contains(&Some(false)) {
@@ -151,11 +136,11 @@ pub(super) fn decide(
 }
 
 /// Whether any count could meet the objectives of first tokens, and of those after; `None` where no pool of the model is judged by them.
-fn attainable(demands: &[Demand<'_>]) -> (Option<bool>, Option<bool>) {
+fn attainable(demands: &[Option<Demand<'_>>]) -> (Option<bool>, Option<bool>) {
     let all = |known: Vec<bool>| (!known.is_empty()).then(|| known.iter().all(|reachable| *reachable));
     (
-        all(demands.iter().filter_map(Demand::first_tokens_reachable).collect()),
-        all(demands.iter().filter_map(Demand::spacing_reachable).collect()),
+        all(demands.iter().flatten().filter_map(Demand::first_tokens_reachable).collect()),
+        all(demands.iter().flatten().filter_map(Demand::spacing_reachable).collect()),
     )
 }
 
@@ -188,18 +173,53 @@ impl Scene<'_> {
         decision
     }
 
-    /// Decides one pool where what its replicas do is not known: a queue that stands says what they serve at most. Whether it asks for more.
-    fn outrun(&self, decision: &mut Decision, memory: &mut Memory, pool: &PoolPolicy) -> bool {
+    /// Decides where it is known what the replicas of all pools do.
+    fn known(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
+        // What waits for prefill comes to decode when it is worked off: the pools that see requests first are decided first.
+        let pools = self.policy.pools.iter().zip(demands.iter().flatten());
+        let (first, after): (Vec<_>, Vec<_>) = pools.partition(|(pool, _)| pool.role != Role::Decode);
+        let mut wave = 0.0;
+        for (pool, demand) in first.into_iter().chain(after) {
+            let behind = if pool.role == Role::Decode { wave } else { 0.0 };
+            wave += self.decide_pool(decision, memory, coming, pool, demand, behind);
+        }
+    }
+
+    /// Decides where that is not known of some pool. Prefill that grows alone only moves the queue to decode, so it waits for its partner; decode is
+    /// never in anyone's way.
+    fn partly_known(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
+        let (mut decided, mut signs) = (false, BTreeSet::new());
+        for (pool, demand) in self.policy.pools.iter().zip(demands) {
+            if let Some(demand) = demand.as_ref().filter(|_| pool.role == Role::Decode) {
+                memory.backlogs.remove(&pool.pool);
+                self.decide_pool(decision, memory, coming, pool, demand, 0.0);
+                decided = true;
+            } else if let Some(sign) = self.unlearned(decision, memory, coming, pool) {
+                signs.insert(sign);
+                decided = true;
+            }
+        }
+        decision.warnings.extend(signs);
+        if !decided {
+            decision.reason = Reason::NotConverged;
+        }
+    }
+
+    /// Decides one pool where what its replicas do is not known: what its pages ask for all the same, and on what that rests.
+    fn unlearned(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, pool: &PoolPolicy) -> Option<Warning> {
         let observed = current_replicas(pool, memory, self.input);
         let stands = standing(pool, memory, observed, self.now);
         let part = decision.pools.entry(pool.pool.clone()).or_default();
         part.reason = Some(Reason::NotConverged);
-        let Some(ready) = observed else { return false };
+        let ready = observed?;
         let standing = stands.unwrap_or(ready);
         let backlog = memory.backlogs.entry(pool.pool.clone()).or_default();
         backlog.follow(self.input, pool, Requests(self.waiting(pool)), [ready, standing], self.now);
-        let most = Replicas(ready.0.saturating_mul(OUTRUN_TIMES));
-        let Some(wanted) = backlog.carrying(ready).map(|count| count.min(most)).filter(|count| *count > standing) else { return false };
+        let carrying = backlog.carrying(ready);
+        let seen = self.spacing(memory, coming, pool);
+        let known = memory.followed.entry(pool.pool.clone()).or_default();
+        let spaced = unlearned::spaced(&mut known.beyond, seen, ready, self.now);
+        let (wanted, sign) = unlearned::wanted(carrying, spaced, ready, standing)?;
         let wish = Wish { supported: wanted, cautious: wanted };
         let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::PaddedDemand));
         part.reason = None;
@@ -207,7 +227,18 @@ impl Scene<'_> {
         part.unbounded = Some(wanted);
         part.steps = bounded.steps;
         part.limits_active = bounded.limits;
-        true
+        Some(sign)
+    }
+
+    /// The time between tokens of a pool whose steps are alike.
+    fn spacing(&self, memory: &Memory, coming: &Coming, pool: &PoolPolicy) -> Option<Spacing> {
+        let iterations = &memory.watched.get(&pool.pool)?.iterations;
+        if pool.role == Role::Prefill || iterations.line(self.policy.regression?.least) != Err(Unfit::NoSlope) {
+            return None;
+        }
+        let (itl, range) = (self.window.observation.itl_seconds?.get(), iterations.batches()?);
+        let stay = Duration::try_from_secs_f64(itl * coming.output).ok()?;
+        Some(Spacing { ratio: itl / self.policy.slo.itl.get(), stay, range })
     }
 
     /// Decides one pool, while `wave` more requests a second come from a queue before it. Answers with what its own queue sends on.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::model::needed::{Demand, MOST};
 use super::rhythm::Rhythm;
 use super::shadows::Shadows;
+use super::unlearned::Beyond;
 use crate::units::{Moment, Replicas};
 
 /// Time within which new replicas are to have worked off what waits, seconds.
@@ -62,6 +63,9 @@ pub struct Followed {
     lowered_at: Option<Duration>,
     /// The count that works off what waits; 0 where nothing does.
     catching: Replicas,
+    /// Since when it has been beyond its objective while nobody knew what its replicas do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<Beyond>,
     /// What simpler rules would have asked for.
     #[serde(default)]
     pub shadows: Shadows,

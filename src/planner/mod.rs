@@ -51,6 +51,7 @@ pub mod startup;
 mod sum;
 mod teach;
 mod trace;
+pub mod unlearned;
 pub(crate) mod variants;
 pub mod watching;
 pub mod window;

@@ -243,6 +243,7 @@ closed_set! {
         ObjectiveBelowModel = "objective_below_model", "An objective is below what the learned model gives an idle replica: no number of replicas can meet it; sized for the wanted utilization.";
         LoadBalancedTarget = "load_balanced_target", "A target answers from several processes in turn; point the exporter at each replica, not at a load balancer.";
         Outrun = "outrun", "What a replica serves within the objectives is not known yet, requests wait, and more come than were served while they waited: the count that carries them is asked for.";
+        SpacingUnlearned = "spacing_unlearned", "What a step takes at another load is not known yet, and the measured time between tokens is beyond its objective, or within a tenth of it: more replicas in proportion are asked for, whose smaller batches tell it.";
         BucketsUnusable = "buckets_unusable", "The buckets of a latency histogram do not agree with each other; its quantiles are left out.";
     }
 }

@@ -78,11 +78,13 @@ pub enum Tally {
     Iterations,
     /// Tokens that those steps worked on, of prompts and generated.
     IterationTokens,
+    /// Seconds from requests' arrivals to the first steps that worked on them.
+    QueuedSeconds,
 }
 
 impl Tally {
     /// All tallies.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Finished,
         Self::GeneratedTokens,
         Self::Started,
@@ -97,6 +99,7 @@ impl Tally {
         Self::AcceptedTokens,
         Self::Iterations,
         Self::IterationTokens,
+        Self::QueuedSeconds,
     ];
 
     /// The name in configuration and reports; none is also a [`Signal`]'s.
@@ -116,6 +119,7 @@ impl Tally {
             Self::AcceptedTokens => "accepted_tokens",
             Self::Iterations => "iterations",
             Self::IterationTokens => "iteration_tokens",
+            Self::QueuedSeconds => "queued_seconds",
         }
     }
 }

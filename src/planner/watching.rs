@@ -204,6 +204,7 @@ impl Open {
             itl,
             accept_length: reuse.accept_length,
             ttft: mean_of(first_tokens).map(Seconds),
+            queued: tally(Tally::QueuedSeconds).map(Seconds),
             prompts: first_tokens.map(|growth| Requests(growth.count)),
             computed: prompt_tokens.map(|tokens| Tokens(tokens * (1.0 - cached))),
             generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).or_else(by_gaps).map(Tokens),

@@ -48,6 +48,8 @@ pub struct ReplicaCounters {
     pub iterations: u64,
     /// Tokens that those worked on: computed ones of prompts, and generated ones.
     pub iteration_tokens: u64,
+    /// Requests that were worked on, and the nanoseconds before the first step that did.
+    pub queued: (u64, u64),
     /// Requests that ended here.
     pub finished: u64,
 }
@@ -70,6 +72,11 @@ impl ReplicaCounters {
         });
         let unit = if matches!(signal, Signal::PromptTokens | Signal::OutputTokens) { 1.0 } else { NANOS };
         Histogram { buckets: buckets.collect(), sum: counts.sum as f64 / unit, count: counts.count as f64, created: None }
+    }
+
+    pub(super) fn observe_queued(&mut self, nanos: u64) {
+        let (count, sum) = self.queued;
+        self.queued = (count + 1, sum.saturating_add(nanos));
     }
 
     pub(super) fn observe_tokens(&mut self, signal: Signal, tokens: u32) {

@@ -77,6 +77,8 @@ struct Prompt {
     sequence: Sequence,
     /// Tokens in memory.
     computed: u32,
+    /// When its first step began.
+    scheduled: Option<u64>,
 }
 
 /// Iterations that are going on.
@@ -232,11 +234,12 @@ impl Replica {
             self.wanted -= needs;
             self.promised += needs;
             if self.role == Role::Decode {
+                self.counters.observe_queued(now - sequence.dispatched);
                 self.first_token(&sequence, now);
                 self.joining.push(Sequence { first_token: now, ..sequence });
             } else {
                 self.occupied += u64::from(sequence.cached);
-                self.prompts.push_back(Prompt { sequence, computed: sequence.cached });
+                self.prompts.push_back(Prompt { sequence, computed: sequence.cached, scheduled: None });
             }
             any = true;
         }
@@ -261,13 +264,14 @@ impl Replica {
         let mut work = Work::decode(self.decoding as f64, self.context as f64);
         let mut chunks = Vec::new();
         let mut budget = u64::from(self.settings.max_batched_tokens).saturating_sub(self.decoding).max(1);
-        for prompt in &self.prompts {
+        for prompt in &mut self.prompts {
             let left = prompt.sequence.input - prompt.computed;
             // `left` is 32 bits wide, so the smaller of both is.
             let chunk = u64::from(left).min(budget) as u32;
             if chunk == 0 {
                 break;
             }
+            prompt.scheduled.get_or_insert(now);
             work += Work::chunk(prompt.computed, chunk);
             self.occupied += u64::from(chunk);
             budget -= u64::from(chunk);
@@ -351,6 +355,7 @@ impl Replica {
                 break;
             }
             let sequence = Sequence { first_token: now, ..prompt.sequence };
+            self.counters.observe_queued(prompt.scheduled.unwrap_or(now) - sequence.dispatched);
             self.prompts.pop_front();
             self.first_token(&sequence, now);
             self.prompt_done(sequence, now, left);

@@ -229,6 +229,13 @@ impl Iterations {
         buckets.iter().position(|bucket| *bucket == fullest).unwrap_or(0)
     }
 
+    /// The largest batch of the samples over the smallest; `None` where none decodes.
+    pub fn batches(&self) -> Option<f64> {
+        let decoding = self.samples.iter().map(|sample| sample.work.decoding.get()).filter(|batch| *batch > 0.0);
+        let (least, most) = decoding.fold((f64::INFINITY, 0.0_f64), |(least, most), batch| (least.min(batch), most.max(batch)));
+        (most > 0.0).then(|| most / least)
+    }
+
     /// The line through the samples, of which there must be `least`, or why there is none.
     pub fn line(&self, least: usize) -> Result<Iteration, Unfit> {
         self.told.map_or_else(|| self.fitted(least), Ok)

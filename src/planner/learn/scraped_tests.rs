@@ -100,6 +100,41 @@ fn a_prefill_replica_where_nothing_waits_shows_one_prompt() {
 }
 
 #[test]
+fn a_prefill_replica_that_tells_what_prompts_waited_shows_one_however_busy_it_is() {
+    // 8 s of work in 10 s: each prompt of 4000 tokens takes 50 ms and has waited for twice as long.
+    let busy = Window {
+        elapsed: Seconds(10.0),
+        ttft: Some(Seconds(0.15)),
+        queued: Some(Seconds(16.0)),
+        prompts: Some(Requests(160.0)),
+        computed: Some(Tokens(640_000.0)),
+        waiting: Some(Requests(1.6)),
+        least_waiting: Some(Requests(0.0)),
+        batched_tokens: Some(Tokens(8192.0)),
+        ..Window::default()
+    };
+    near(&sample(Role::Prefill, &busy).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
+    near(&sample(Role::Prefill, &Window { batched_tokens: Some(Tokens(2048.0)), ..busy }).unwrap(), [2000.0, 0.0, 0.0, 25.0]);
+    let chunked = Window { batched_tokens: Some(Tokens(2048.0)), iterations: Some(320.0), ..busy };
+    near(&sample(Role::Prefill, &chunked).unwrap(), [2000.0, 0.0, 0.0, 25.0]);
+    // Two a step: 80 steps of 100 ms.
+    let shared = Window { queued: Some(Seconds(8.0)), iterations: Some(80.0), ..busy };
+    let seen = sample(Role::Prefill, &shared).unwrap();
+    near(&seen, [8000.0, 0.0, 0.0, 100.0]);
+    assert_eq!(seen.prompts, Requests(2.0));
+    for (window, why) in [
+        // Prompts that share steps, and nobody says so.
+        (Window { iterations: None, ..shared }, Unusable::Overlap),
+        (Window { queued: None, ..busy }, Unusable::Overlap),
+        // Scrapes between the count of a wait and that of its first token.
+        (Window { queued: Some(Seconds(25.0)), ..busy }, Unusable::Implausible),
+        (Window { queued: Some(Seconds(f64::NAN)), ..busy }, Unusable::Implausible),
+    ] {
+        assert_eq!(sample(Role::Prefill, &window), Err(why), "{window:?}");
+    }
+}
+
+#[test]
 fn what_is_missing_is_named() {
     for (window, why) in [
         (Window { generated: Some(Tokens(0.0)), ..generating() }, Unusable::Idle),

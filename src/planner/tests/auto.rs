@@ -1,5 +1,6 @@
 //! Does preset auto size, hold, grow and give back as its page says, and does it settle?
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fleet::*;
@@ -104,22 +105,69 @@ fn scaling_demand_never_plans_fewer() {
 }
 
 #[test]
-fn a_pool_whose_partner_is_not_learned_waits_for_it() {
-    let policy = ModelPolicy { capacity: CapacityModel::Iterations, ..auto_policy() };
-    let mut fleet = Fleet::new(policy, &[2, 2]);
-    fleet.edit = |sample| {
+fn prefill_waits_for_a_partner_that_is_not_learned_and_decode_does_not() {
+    fn taught(edit: fn(&mut Sample)) -> (Fleet, Plan) {
+        let policy = ModelPolicy { capacity: CapacityModel::Iterations, ..auto_policy() };
+        let mut fleet = Fleet::new(policy, &[2, 2]);
+        fleet.edit = edit;
+        for tick in 0..120_usize {
+            let _plan = fleet.round(2.0 + (tick / 3 % 4) as f64 * 4.0);
+        }
+        let plan = fleet.last(10.0, 10.0);
+        (fleet, plan)
+    }
+    let known = |fleet: &Fleet, name: &str| fleet.world.memory.watched[&PoolId::from(name)].iterations.line(5).is_ok();
+    let (fleet, plan) = taught(|sample| {
         if sample.role == Some(Role::Prefill) {
-            sample.tallies.remove(&Tally::Iterations);
             sample.histograms.remove(&Signal::Ttft);
         }
+    });
+    assert_eq!(["m-prefill", "m-decode"].map(|name| known(&fleet, name)), [false, true]);
+    assert_eq!(recommended(&plan), [0, 1]);
+    assert_eq!(["m-prefill", "m-decode"].map(|name| pool(&plan, name).reason), [Reason::NotConverged, Reason::None]);
+    let (fleet, plan) = taught(|sample| match sample.role {
+        Some(Role::Decode) => sample.gauges.retain(|gauge, _| *gauge == Gauge::Running),
+        _ => _ = sample.tallies.insert(Tally::QueuedSeconds, BTreeMap::from([(SeriesKey::default(), 0.1)])),
+    });
+    assert_eq!(["m-prefill", "m-decode"].map(|name| known(&fleet, name)), [false, false]);
+    assert_eq!(recommended(&plan), [0, 0]);
+    assert_eq!(plan.reason, Reason::NotConverged);
+}
+
+/// Four decode replicas at one load, 14.2 ms a step.
+fn steadily_beyond(itl: f64, edit: fn(&mut Sample)) -> Vec<Plan> {
+    let mut policy = ModelPolicy { capacity: CapacityModel::Iterations, ..auto_policy() };
+    policy.slo.itl = Positive::new(itl).unwrap();
+    let mut fleet = Fleet::new(policy, &[2, 4]);
+    fleet.edit = edit;
+    fleet.follow(900.0, 80.0)
+}
+
+fn decode_counts(plans: &[Plan]) -> Vec<u32> {
+    let mut counts: Vec<u32> = plans.iter().filter_map(|plan| pool(plan, "m-decode").recommended_replicas).map(|count| count.0).collect();
+    counts.dedup();
+    counts
+}
+
+#[test]
+fn steps_that_are_alike_and_too_long_ask_for_more_replicas_and_are_learned_by_that() {
+    let plans = steadily_beyond(0.012, |_| ());
+    let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::SpacingUnlearned)).unwrap();
+    assert!((8..=12).contains(&first), "{first}: five windows of 10 s, of which none tells what a request costs");
+    assert_eq!(pool(&plans[first], "m-decode").recommended_replicas, Some(Replicas(6)), "1.1 * 4 * 14.2 / 12");
+    let last = pool(plans.last().unwrap(), "m-decode");
+    assert!(last.auto.as_ref().unwrap().within.unwrap().get() > 0.99, "{last:?}");
+    assert_eq!(decode_counts(&plans).last(), Some(&7), "80 / 14.46, and nearly every request");
+}
+
+#[test]
+fn steps_that_no_count_makes_shorter_do_not_ask_again_and_again() {
+    let same = |sample: &mut Sample| {
+        let slow = |histogram: &mut Histogram| histogram.sum = histogram.count * 0.0142;
+        sample.histograms.get_mut(&Signal::Itl).into_iter().flat_map(|series| series.values_mut()).for_each(slow);
     };
-    for tick in 0..120_usize {
-        let plan = fleet.round(2.0 + (tick / 3 % 4) as f64 * 4.0);
-        assert_eq!(recommended(&plan), [0, 0]);
-    }
-    assert!(fleet.world.memory.watched[&PoolId::from("m-decode")].iterations.line(5).is_ok());
-    let plan = fleet.last(10.0, 10.0);
-    assert!(plan.pools.iter().all(|pool| pool.reason == Reason::NotConverged), "{:?}", plan.reason);
+    assert_eq!(decode_counts(&steadily_beyond(0.012, same)), [6], "whatever its iterations say");
+    assert_eq!(decode_counts(&steadily_beyond(0.016, |_| ())), [] as [u32; 0], "a tenth is left");
 }
 
 #[test]
