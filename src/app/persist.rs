@@ -182,11 +182,12 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
     let mut restored: BTreeMap<StateKey, Lasting> = BTreeMap::new();
     for model in kept {
         let key = StateKey { model: model.model, target_namespace: model.target_namespace };
-        let Lasting { pools, traffic, traffic_at, mut iterations } = model.lasting;
+        let Lasting { pools, traffic, traffic_at, mut iterations, mut asked } = model.lasting;
         if traffic_at.is_some_and(|at| now.wall.saturating_sub(at) > learned_for) {
             iterations.clear();
         }
         iterations.retain(|pool, learned| learned.is_sound() || nothing_that_can_be_learned(&key, pool));
+        asked.retain(|pool, asked| iterations.contains_key(pool) && asked.is_sound());
         // A series that broke off long ago is no beginning of the next one.
         let goes_on = traffic_at.is_some_and(|at| now.wall.saturating_sub(at) <= PAUSE && at <= now.wall);
         let traffic = traffic.filter(|traffic| !goes_on || traffic.is_sound() || nothing_that_can_be_seen(&key));
@@ -194,7 +195,7 @@ fn usable(kept: Vec<KeptModel>, learned_for: Duration, now: Moment) -> BTreeMap<
         if goes_on || !iterations.is_empty() {
             let kept = restored.entry(key.clone()).or_default();
             (kept.traffic, kept.traffic_at) = if goes_on { (traffic, traffic_at) } else { (None, None) };
-            kept.iterations = iterations;
+            (kept.iterations, kept.asked) = (iterations, asked);
         }
         for (pool, mut memory) in pools {
             memory.learning = memory.learning.filter(|learning| now.wall.saturating_sub(learning.at) <= learned_for);

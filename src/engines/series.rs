@@ -166,9 +166,9 @@ impl<'p, 'a> Reader<'p, 'a> {
         }
     }
 
-    /// Reads those sums of a histogram that `which` picks into a tally.
+    /// Reads those sums of a histogram that `which` picks into a tally, or a counter of the same.
     pub fn tally_of_sum(&mut self, tally: Tally, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
-        for ((model, key), value) in self.values(names, |part| part == Part::Sum, which) {
+        for ((model, key), value) in self.values(names, |part| matches!(part, Part::Sum | Part::Total | Part::Value), which) {
             self.sample(model).tallies.entry(tally).or_default().insert(key, value);
         }
     }

@@ -43,7 +43,7 @@ use super::shadows;
 use super::sizing::limits;
 use super::slow::{IDLE_AFTER, lacking};
 use super::startup::Growth;
-use super::unlearned::{self, Spacing};
+use super::unlearned::{self, Spaced, Spacing};
 use super::watching::pages;
 use super::{current_replicas, standing};
 use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
@@ -181,18 +181,18 @@ impl Scene<'_> {
         let mut wave = 0.0;
         for (pool, demand) in first.into_iter().chain(after) {
             let behind = if pool.role == Role::Decode { wave } else { 0.0 };
-            wave += self.decide_pool(decision, memory, coming, pool, demand, behind);
+            wave += self.decide_pool(decision, memory, coming, pool, demand, Some(behind));
         }
     }
 
-    /// Decides where that is not known of some pool. Prefill that grows alone only moves the queue to decode, so it waits for its partner; decode is
-    /// never in anyone's way.
+    /// Decides where that is not known of some pool. Prefill that grows alone only moves the queue to decode, so it waits for its partner; decode may
+    /// grow, and gives nothing back: less comes to it while prefill is full.
     fn partly_known(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
         let (mut decided, mut signs) = (false, BTreeSet::new());
         for (pool, demand) in self.policy.pools.iter().zip(demands) {
             if let Some(demand) = demand.as_ref().filter(|_| pool.role == Role::Decode) {
                 memory.backlogs.remove(&pool.pool);
-                self.decide_pool(decision, memory, coming, pool, demand, 0.0);
+                self.decide_pool(decision, memory, coming, pool, demand, None);
                 decided = true;
             } else if let Some(sign) = self.unlearned(decision, memory, coming, pool) {
                 signs.insert(sign);
@@ -218,7 +218,7 @@ impl Scene<'_> {
         let carrying = backlog.carrying(ready);
         let seen = self.spacing(memory, coming, pool);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
-        let spaced = unlearned::spaced(&mut known.beyond, seen, ready, self.now);
+        let spaced = known.spaced.follow(seen, ready, self.now);
         let (wanted, sign) = unlearned::wanted(carrying, spaced, ready, standing)?;
         let wish = Wish { supported: wanted, cautious: wanted };
         let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, StepReason::PaddedDemand));
@@ -241,7 +241,8 @@ impl Scene<'_> {
         Some(Spacing { ratio: itl / self.policy.slo.itl.get(), stay, range })
     }
 
-    /// Decides one pool, while `wave` more requests a second come from a queue before it. Answers with what its own queue sends on.
+    /// Decides one pool, while `wave` more requests a second come from a queue before it; `None`: nobody knows. Answers with what its own queue sends
+    /// on.
     fn decide_pool(
         &self,
         decision: &mut Decision,
@@ -249,8 +250,9 @@ impl Scene<'_> {
         coming: &Coming,
         pool: &PoolPolicy,
         demand: &Demand<'_>,
-        wave: f64,
+        wave: Option<f64>,
     ) -> f64 {
+        let (alone, wave) = (wave.is_none(), wave.unwrap_or(0.0));
         let now = self.now;
         let observed = current_replicas(pool, memory, self.input);
         let stands = standing(pool, memory, observed, now);
@@ -259,6 +261,7 @@ impl Scene<'_> {
         let rate = coming.rate.value.max(coming.rate.at(horizon.as_secs_f64())) + coming.rate.error;
         let need = demand.need(rate * coming.supported);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
+        known.spaced = Spaced::default();
         let backlog = match observed {
             Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
             None => Backlog { wanted: need, present: 0.0, left: 0.0 },
@@ -276,7 +279,9 @@ impl Scene<'_> {
             () => StepReason::PaddedDemand,
         };
         let wish = Wish { supported: wanted, cautious: wanted.max(padded).max(recent).max(refuted) };
-        let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, caution));
+        let context = self.context(memory, pool, observed, stands, caution);
+        let keep = context.keep.or(alone.then_some(StepReason::NotConverged));
+        let bounded = bound::bound(wish, &Context { keep, ..context });
         if let Some(stands) = stands {
             // What a queue asks for says nothing of the count that the load needs.
             let after = bounded.planned.min(need.max(stands));

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::model::needed::{Demand, MOST};
 use super::rhythm::Rhythm;
 use super::shadows::Shadows;
-use super::unlearned::Beyond;
+use super::unlearned::{Asked, Spaced};
 use crate::units::{Moment, Replicas};
 
 /// Time within which new replicas are to have worked off what waits, seconds.
@@ -63,9 +63,9 @@ pub struct Followed {
     lowered_at: Option<Duration>,
     /// The count that works off what waits; 0 where nothing does.
     catching: Replicas,
-    /// Since when it has been beyond its objective while nobody knew what its replicas do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beyond: Option<Beyond>,
+    /// Its time between tokens while nobody knows what its replicas do.
+    #[serde(default)]
+    pub spaced: Spaced,
     /// What simpler rules would have asked for.
     #[serde(default)]
     pub shadows: Shadows,
@@ -126,6 +126,11 @@ impl Backlog {
 }
 
 impl Followed {
+    /// Nothing but what a former process asked for.
+    pub fn having(asked: Asked) -> Self {
+        Self { spaced: Spaced::having(asked), ..Self::default() }
+    }
+
     /// Takes in what stands and what is ready.
     pub fn follow(&mut self, stands: Replicas, ready: Replicas, now: Moment) {
         let before = self.stood.replace(stands).unwrap_or(stands);

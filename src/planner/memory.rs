@@ -23,6 +23,7 @@ use super::predict::Method;
 use super::predict::traffic::{Outlook, Predictor};
 use super::reversals::Reversals;
 use super::startup::Growth;
+use super::unlearned::Asked;
 use super::watching::{Reuse, Watched};
 use super::window::{Departed, TargetWindow};
 use crate::units::{Moment, PoolId, Ratio, Replicas, RequestsPerSecond, Role, Seconds, TargetId};
@@ -259,20 +260,31 @@ pub struct Lasting {
     /// What iterations cost.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub iterations: BTreeMap<PoolId, Iterations>,
+    /// What preset auto asked for where it did not know them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub asked: BTreeMap<PoolId, Asked>,
 }
 
 impl Memory {
     /// The memory of a process that starts with what a former one left.
     pub fn restored(lasting: Lasting) -> Self {
-        let Lasting { pools, traffic, traffic_at, iterations } = lasting;
+        let Lasting { pools, traffic, traffic_at, iterations, asked } = lasting;
         let watched = iterations.into_iter().map(|(pool, learned)| (pool, Watched::of(learned))).collect();
-        Self { pools, traffic, traffic_at, watched, ..Self::default() }
+        let followed = asked.into_iter().map(|(pool, asked)| (pool, Followed::having(asked))).collect();
+        Self { pools, traffic, traffic_at, watched, followed, ..Self::default() }
     }
 
     /// What a later process may build on.
     pub fn lasting(&self) -> Lasting {
         let iterations = self.watched.iter().map(|(pool, watched)| (pool.clone(), watched.iterations.clone()));
-        Lasting { pools: self.pools.clone(), traffic: self.traffic.clone(), traffic_at: self.traffic_at, iterations: iterations.collect() }
+        let asked = self.followed.iter().filter_map(|(pool, known)| Some((pool.clone(), known.spaced.asked?)));
+        Lasting {
+            pools: self.pools.clone(),
+            traffic: self.traffic.clone(),
+            traffic_at: self.traffic_at,
+            iterations: iterations.collect(),
+            asked: asked.collect(),
+        }
     }
 
     /// The memory after the policy's model of capacity changed: what was derived from it is gone, what was seen and published stays.

@@ -26,16 +26,37 @@ const ROOM: f64 = 1.1;
 const TOLD: f64 = 1.5;
 /// What of the replicas that came in must show in the time, as a power: where twice as many take a sixth of it away, load is not what makes it long.
 const SHOWN: f64 = 0.25;
-/// Time for which a sign must last.
+/// Where the time is so many times what it was, something else has come up since.
+const ANEW: f64 = 1.25;
+/// Time for which a sign must last, and that may pass unseen.
 const LASTS: Duration = Duration::from_secs(20);
 
-/// Since when a pool whose count did not change has been beyond its objective, on the monotonic clock.
+/// The time between tokens of a pool while nobody knows what its replicas do. Times are on the monotonic clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spaced {
+    /// The period that is watched, during which nothing else changed.
+    period: Option<Period>,
+    /// What more was asked for the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Beyond {
+struct Period {
     since: Duration,
+    /// Of the last round.
+    until: Duration,
     ready: Replicas,
-    /// What was ready when more were asked for, and what the time was then, over the objective.
-    asked: Option<(Replicas, f64)>,
+    /// Of the rounds' ratios.
+    sum: f64,
+    rounds: u32,
+}
+
+/// What was ready when more replicas were asked for, and the time between tokens, over its objective.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    ready: Replicas,
+    ratio: f64,
 }
 
 /// The time between tokens of a pool, over its objective, and what bears on it.
@@ -49,21 +70,55 @@ pub struct Spacing {
     pub range: f64,
 }
 
-/// Follows the time between tokens of a pool and answers with the count that it asks for.
-pub fn spaced(beyond: &mut Option<Beyond>, seen: Option<Spacing>, ready: Replicas, now: Moment) -> Option<Replicas> {
-    let Some(seen) = seen.filter(|seen| ROOM * seen.ratio > 1.0 && seen.range < TOLD && ready.0 > 0) else {
-        *beyond = None;
-        return None;
-    };
-    let asked = beyond.and_then(|known| known.asked);
-    let known = beyond.filter(|known| known.ready == ready).unwrap_or(Beyond { since: now.monotonic, ready, asked });
-    let lasted = now.monotonic.saturating_sub(known.since);
-    let in_vain =
-        asked.is_some_and(|(before, ratio)| before < ready && ratio < seen.ratio * (ready.as_f64() / before.as_f64()).powf(SHOWN));
-    let asks = lasted >= LASTS + seen.stay && !in_vain;
-    *beyond = Some(Beyond { asked: if asks { Some((ready, seen.ratio)) } else { asked }, ..known });
-    // `as` saturates.
-    asks.then(|| Replicas((ROOM * seen.ratio * ready.as_f64()).ceil() as u32))
+impl Asked {
+    /// Whether this can have been asked for. A state file may hold anything.
+    pub fn is_sound(&self) -> bool {
+        self.ready.0 > 0 && self.ratio.is_finite() && self.ratio > 0.0
+    }
+}
+
+impl Spaced {
+    /// Nothing but what a former process asked for.
+    pub fn having(asked: Asked) -> Self {
+        Self { period: None, asked: Some(asked) }
+    }
+
+    /// Takes in a round, and at the end of a period answers with the count that it asks for.
+    pub fn follow(&mut self, seen: Option<Spacing>, ready: Replicas, now: Moment) -> Option<Replicas> {
+        let now = now.monotonic;
+        let Some(seen) = seen.filter(|seen| seen.ratio.is_finite() && ready.0 > 0) else {
+            self.period = None;
+            return None;
+        };
+        let goes_on = |period: &Period| period.ready == ready && now.saturating_sub(period.until) < LASTS;
+        let began = Period { since: now, until: now, ready, sum: 0.0, rounds: 0 };
+        let known = self.period.filter(goes_on).unwrap_or(began);
+        let period = Period { until: now, sum: known.sum + seen.ratio, rounds: known.rounds + 1, ..known };
+        if now.saturating_sub(period.since) < LASTS + seen.stay {
+            self.period = Some(period);
+            return None;
+        }
+        self.period = None;
+        self.judge(period.sum / f64::from(period.rounds), seen.range, ready)
+    }
+
+    fn judge(&mut self, ratio: f64, range: f64, ready: Replicas) -> Option<Replicas> {
+        if ROOM * ratio <= 1.0 {
+            self.asked = None;
+            return None;
+        }
+        let in_vain = |asked: Asked| {
+            let grown = ready.as_f64() / asked.ready.as_f64();
+            grown > 1.0 && ratio > asked.ratio * grown.powf(-SHOWN) && ratio < asked.ratio * ANEW
+        };
+        if range >= TOLD || self.asked.is_some_and(in_vain) {
+            return None;
+        }
+        self.asked = Some(Asked { ready, ratio });
+        let more = ROOM * ratio * ready.as_f64();
+        // Within the objective a part of a replica is not worth one; `as` saturates.
+        Some(Replicas(if ratio > 1.0 { more.ceil() } else { more.floor() } as u32))
+    }
 }
 
 /// The larger of what both signs ask for, beyond what stands, with what it rests on.

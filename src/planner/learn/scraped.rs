@@ -22,7 +22,7 @@
 //! - Most engines but vLLM count generated tokens at a request's end. In windows shorter than a few requests that is noise; the running requests are
 //!   taken instead where they are known.
 //! - A window in which the load moved is a mean of unequal iterations. On a line that is still a point of it.
-//! - Of a prompt's wait only a page with a queue time tells (vLLM, SGLang, TensorRT-LLM). Without one TTFT at a prefill replica holds the wait for the
+//! - Of a prompt's wait only a page with a queue time tells (vLLM, TensorRT-LLM). Without one TTFT at a prefill replica holds the wait for the
 //!   step that is under way, on average half of one while it is busy. Windows in which prompts overlap for more than two thirds of the time are not
 //!   used, which is every one of a replica that is at work for more than half of its time. Below that it is the service with some waiting: a replica
 //!   is taken for slower than it is, by a fifth or so at most, until a quieter hour.
@@ -181,16 +181,15 @@ fn prefill(window: &Window) -> Result<Observed, Unusable> {
     let ttft = window.ttft.filter(|ttft| ttft.is_positive()).ok_or(Unusable::NoTtft)?.get();
     let each = computed / prompts;
     let chunks = window.batched_tokens.map_or(1.0, |step| (each / step.get()).ceil()).max(1.0);
-    let Some(queued) = window.queued else {
+    // A wait that cannot be one is not known.
+    let waited = window.queued.map(|queued| queued.get() / prompts).filter(|waited| (0.0..ttft).contains(waited));
+    let Some(waited) = waited else {
         if waiting.get() > 0.0 || ttft * prompts > MOST_OVERLAP * elapsed {
             return Err(Unusable::Overlap);
         }
         return Ok(of_prompts(each / chunks, 1.0 / chunks, ttft / chunks));
     };
-    let service = ttft - queued.get() / prompts;
-    if service <= 0.0 {
-        return Err(Unusable::Implausible);
-    }
+    let service = ttft - waited;
     // Prompts that came during a step share the next one.
     let together = window.iterations.map_or(1.0, |iterations| prompts / iterations * chunks).max(1.0);
     if service * prompts > together * elapsed {

@@ -126,12 +126,16 @@ fn a_prefill_replica_that_tells_what_prompts_waited_shows_one_however_busy_it_is
         // Prompts that share steps, and nobody says so.
         (Window { iterations: None, ..shared }, Unusable::Overlap),
         (Window { queued: None, ..busy }, Unusable::Overlap),
-        // Scrapes between the count of a wait and that of its first token.
-        (Window { queued: Some(Seconds(25.0)), ..busy }, Unusable::Implausible),
-        (Window { queued: Some(Seconds(f64::NAN)), ..busy }, Unusable::Implausible),
+        // Not a wait: milliseconds, a page cut short, less than nothing.
+        (Window { queued: Some(Seconds(16_000.0)), ..busy }, Unusable::Overlap),
+        (Window { queued: Some(Seconds(f64::NAN)), ..busy }, Unusable::Overlap),
+        (Window { queued: Some(Seconds(-1.0)), ..busy }, Unusable::Overlap),
     ] {
         assert_eq!(sample(Role::Prefill, &window), Err(why), "{window:?}");
     }
+    let quiet = Window { prompts: Some(Requests(16.0)), computed: Some(Tokens(64_000.0)), waiting: Some(Requests(0.0)), ..busy };
+    let wrong = Window { ttft: Some(Seconds(0.05)), ..quiet };
+    near(&sample(Role::Prefill, &wrong).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
 }
 
 #[test]

@@ -123,8 +123,12 @@ fn prefill_waits_for_a_partner_that_is_not_learned_and_decode_does_not() {
         }
     });
     assert_eq!(["m-prefill", "m-decode"].map(|name| known(&fleet, name)), [false, true]);
-    assert_eq!(recommended(&plan), [0, 1]);
     assert_eq!(["m-prefill", "m-decode"].map(|name| pool(&plan, name).reason), [Reason::NotConverged, Reason::None]);
+    assert_eq!(recommended(&plan), [0, 2], "nothing is given back while prefill may hold up what comes");
+    let decode = pool(&plan, "m-decode");
+    assert_eq!(decode.unbounded_replicas, Some(Replicas(1)));
+    assert!(decode.steps.iter().any(|step| step.reason == StepReason::NotConverged), "{:?}", decode.steps);
+    assert_eq!(recommended(&fleet.clone().last(30.0, 50.0)), [0, 5]);
     let (fleet, plan) = taught(|sample| match sample.role {
         Some(Role::Decode) => sample.gauges.retain(|gauge, _| *gauge == Gauge::Running),
         _ => _ = sample.tallies.insert(Tally::QueuedSeconds, BTreeMap::from([(SeriesKey::default(), 0.1)])),
@@ -151,7 +155,12 @@ fn decode_counts(plans: &[Plan]) -> Vec<u32> {
 
 #[test]
 fn steps_that_are_alike_and_too_long_ask_for_more_replicas_and_are_learned_by_that() {
-    let plans = steadily_beyond(0.012, |_| ());
+    let plans = steadily_beyond(0.012, |sample| {
+        if sample.role == Some(Role::Prefill) {
+            let waited = sample.histograms[&Signal::Ttft].values().map(|histogram| histogram.count * 0.19).sum();
+            sample.tallies.insert(Tally::QueuedSeconds, BTreeMap::from([(SeriesKey::default(), waited)]));
+        }
+    });
     let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::SpacingUnlearned)).unwrap();
     assert!((8..=12).contains(&first), "{first}: five windows of 10 s, of which none tells what a request costs");
     assert_eq!(pool(&plans[first], "m-decode").recommended_replicas, Some(Replicas(6)), "1.1 * 4 * 14.2 / 12");
