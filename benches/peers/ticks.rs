@@ -67,7 +67,7 @@ fn reports(config: &Config, fleet: &Fleet, said: &[Scraped], now: Moment) -> Vec
         let targets = fleet.sources(place).iter().flat_map(|source| &source.targets);
         for (target, said) in targets.zip(said) {
             let mut scraped = said.clone();
-            let rename = |(known, sample): (Option<String>, _)| (known.map(|_| name.0.clone()), sample);
+            let rename = |(known, sample): (Option<String>, _)| (known.map(|_| name.as_str().to_owned()), sample);
             scraped.reading.models = scraped.reading.models.into_iter().map(rename).collect();
             reports.push(TargetReport { target: target.target.clone(), at: now.monotonic, duration: Duration::ZERO, outcome: Ok(scraped) });
         }

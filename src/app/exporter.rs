@@ -432,7 +432,7 @@ pub fn source_labels(policy: &ModelPolicy, target_namespace: &str, source: &Sour
         SourceId::Pool(id) => policy.pools.iter().find(|pool| pool.pool == *id),
     };
     SourceLabels {
-        model: policy.model.0.clone(),
+        model: policy.model.as_str().to_owned(),
         target_namespace: target_namespace.to_owned(),
         pool: pool.map(|pool| pool.pool.clone()),
         role: pool.map(|pool| pool.role),

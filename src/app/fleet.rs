@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn answer(names: &[&str]) -> Answer {
-        let target = |name: &&str| TargetConfig { target: TargetId((*name).to_owned()), url: String::new() };
+        let target = |name: &&str| TargetConfig { target: TargetId::from(*name), url: String::new() };
         let targets: Vec<_> = names.iter().map(target).collect();
         let failure = crate::scrape::report::Failure { kind: crate::planner::input::FailureKind::Connect, message: String::new() };
         let report = |target: &TargetConfig| TargetReport {

@@ -69,7 +69,7 @@ mod tests {
     fn notices(pool: Option<&str>, count: usize) -> Vec<Notice> {
         let notice = |index| Notice {
             pool: pool.map(PoolId::from),
-            target: TargetId(format!("t{index}")),
+            target: TargetId::from(format!("t{index}")),
             problem: Some("connect: refused".to_owned()),
         };
         (0..count).map(notice).collect()

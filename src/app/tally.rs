@@ -40,7 +40,7 @@ pub fn plan(counters: &mut Counters, policy: &ModelPolicy, target_namespace: &st
         queueing_updates(counters, policy, target_namespace, plan);
     }
     let Some(outcome) = plan.outcome else { return };
-    let model = plan.model.0.clone();
+    let model = plan.model.as_str().to_owned();
     *counters.decisions.entry((model.clone(), target_namespace.to_owned(), outcome)).or_default() += 1;
     if outcome == Outcome::Held {
         *counters.windows_skipped.entry((model, target_namespace.to_owned(), plan.reason)).or_default() += 1;

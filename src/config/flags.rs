@@ -134,7 +134,7 @@ impl Flags {
         let mut pool = Dict::new();
         if model != names::ANY {
             match names::pool_name(&ModelId::from(model), role) {
-                Ok(name) => insert(&mut pool, "name", Layered::from(name.0)),
+                Ok(name) => insert(&mut pool, "name", Layered::from(name.as_str().to_owned())),
                 Err(message) => {
                     // One sentence for both pools; a stand-in keeps the rest of the checks going.
                     if role != Role::Decode {

@@ -18,7 +18,7 @@ pub fn pool_name(model: &ModelId, role: Role) -> Result<PoolId, String> {
     if base.is_empty() {
         return Err(format!("model {:?} gives no pool name; write a configuration file with names of your own", model.as_str()));
     }
-    scalar::label_value(&format!("{base}-{ending}")).map(PoolId).map_err(|error| {
+    scalar::label_value(&format!("{base}-{ending}")).map(PoolId::from).map_err(|error| {
         format!("model {:?} gives no pool name: {error}; write a configuration file with names of your own", model.as_str())
     })
 }
@@ -33,5 +33,5 @@ fn ending(role: Role) -> &'static str {
 
 /// The name of a pattern's pool before the model is known. Not a legal pool name, so that it meets no real one.
 pub(super) fn placeholder(role: Role) -> PoolId {
-    PoolId(format!("{ANY}-{}", ending(role)))
+    PoolId::from(format!("{ANY}-{}", ending(role)))
 }

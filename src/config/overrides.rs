@@ -40,7 +40,7 @@ pub(super) fn parse(source: &SourceText, pools: &Pools<'_>) -> (BTreeMap<PoolId,
             values.problem(&at("pool"), format!("pool {pool:?} is pinned twice, first in [{first}]; keep one"));
             continue;
         }
-        let id = PoolId(pool);
+        let id = PoolId::from(pool);
         let limits = match (pools.known.get(&id), pools.pattern) {
             (Some(limits), _) => *limits,
             (None, Some(limits)) => Some(limits),

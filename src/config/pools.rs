@@ -47,7 +47,7 @@ pub(super) fn read(
         }
         role.map(names::placeholder)
     } else {
-        values.text(&at("name")).map(PoolId)
+        values.text(&at("name")).map(PoolId::from)
     };
     let has_targets = targets::is_written(values, &at("targets"));
     if any && has_targets {

@@ -179,7 +179,7 @@ pub(super) fn target(text: &str) -> Result<TargetConfig, String> {
     // Both are there: the scheme is http or https and the host was checked.
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
-    let target = TargetId(format!("{host}:{port}{}", url.path()));
+    let target = TargetId::from(format!("{host}:{port}{}", url.path()));
     Ok(TargetConfig { target, url: url.to_string() })
 }
 
@@ -261,7 +261,7 @@ mod tests {
             ("HTTP://h:80", "h:80/metrics", "http://h/metrics"),
         ] {
             let found = target(text);
-            assert_eq!(found, Ok(TargetConfig { target: TargetId(name.to_owned()), url: url.to_owned() }), "{text}");
+            assert_eq!(found, Ok(TargetConfig { target: TargetId::from(name), url: url.to_owned() }), "{text}");
         }
     }
 }

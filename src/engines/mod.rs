@@ -104,7 +104,7 @@ impl Reading {
 
     /// Everything the page says of one model: its own series and those without a model label. Empty where it says nothing.
     pub fn of_model(&self, model: &ModelId) -> Arc<Sample> {
-        let named = self.models.get(&Some(model.0.clone())).cloned();
+        let named = self.models.get(&Some(model.as_str().to_owned())).cloned();
         let Some(unnamed) = self.models.get(&None) else { return named.unwrap_or_default() };
         if self.lacks(model) {
             // What the page counts without a label is the work of the models that it does name.
@@ -137,7 +137,7 @@ impl Reading {
 
     /// Whether the page names models, and this one is not among them.
     pub fn lacks(&self, model: &ModelId) -> bool {
-        !self.models.contains_key(&Some(model.0.clone())) && self.model_names().next().is_some()
+        !self.models.contains_key(&Some(model.as_str().to_owned())) && self.model_names().next().is_some()
     }
 
     /// The named models on the page.

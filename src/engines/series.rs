@@ -292,7 +292,7 @@ impl<'p, 'a> Reader<'p, 'a> {
             key.push_str(&format!("{name}={value:?}"));
         }
         let rank = repeated.iter().map(|label| line.label(label).map_or(0, |rank| rank.parse().unwrap_or(u64::MAX)));
-        ((line.label(model).map(str::to_owned), SeriesKey(key)), rank.collect())
+        ((line.label(model).map(str::to_owned), SeriesKey::from(key)), rank.collect())
     }
 }
 

@@ -348,7 +348,7 @@ fn source_labels(model: &ModelSnapshot, source: &SourceId) -> SourceLabels {
         SourceId::Pool(pool) => Some(pool.clone()),
     };
     let role = pool.as_ref().and_then(|pool| model.plan.pool(pool)).map(|plan| plan.role);
-    SourceLabels { model: model.plan.model.0.clone(), target_namespace: model.target_namespace.clone(), pool, role }
+    SourceLabels { model: model.plan.model.as_str().to_owned(), target_namespace: model.target_namespace.clone(), pool, role }
 }
 
 /// The targets that inform a pool: its own, else those of the model's traffic source.

@@ -177,7 +177,26 @@ impl Gauge {
 /// One series of a counter or histogram: its labels, sorted, as `name="value"` joined by commas. Labels that only repeat a value are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SeriesKey(pub String);
+pub struct SeriesKey(Arc<str>);
+
+impl SeriesKey {
+    /// The labels as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for SeriesKey {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for SeriesKey {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
 
 /// What one observation of [`Signal::Itl`] stands for. Where targets differ, the last of these in force counts for their sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

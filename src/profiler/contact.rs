@@ -162,7 +162,7 @@ pub async fn metrics(server: &Server, model: &str) -> Metrics {
     let Ok(page) = crate::exposition::read(&body, Format::Text, &Wanted::all()) else { return Metrics::default() };
     let Some(engine) = ENGINES.iter().find(|engine| (engine.recognise)(&page)) else { return Metrics::default() };
     let reading: Reading = (engine.read)(&page);
-    let sample = reading.of_model(&ModelId(model.to_owned()));
+    let sample = reading.of_model(&ModelId::from(model));
     let gauge = |gauge: Gauge| sample.gauges.get(&gauge).or(sample.fleet.get(&gauge)).copied();
     Metrics {
         engine: Some(engine.name),

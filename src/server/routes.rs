@@ -104,7 +104,7 @@ async fn metrics(Extract(shared): Extract<Arc<Shared>>, headers: HeaderMap) -> R
 
 async fn pool(Extract(shared): Extract<Arc<Shared>>, Path(pool): Path<String>) -> Response {
     let (snapshot, now) = shared.now();
-    let Some((_, plan)) = find_pool(&snapshot, &PoolId(pool)) else {
+    let Some((_, plan)) = find_pool(&snapshot, &PoolId::from(pool)) else {
         return text(StatusCode::NOT_FOUND, "no pool of that name\n");
     };
     match served(&snapshot, plan, now) {

@@ -32,12 +32,8 @@ fn scraper() -> Scraper {
 }
 
 async fn scrape(scraper: &Scraper, url: &str, access: &AccessConfig) -> TargetReport {
-    let job = Job {
-        target: TargetId(url.to_owned()),
-        url: url.to_owned(),
-        engine: Some(Dialect::Known(&ENGINE)),
-        access: Arc::new(access.clone()),
-    };
+    let job =
+        Job { target: TargetId::from(url), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)), access: Arc::new(access.clone()) };
     scraper.round(&[job], Instant::now(), false).await.remove(0)
 }
 

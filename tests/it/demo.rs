@@ -67,7 +67,7 @@ impl Show {
         let target = |&id: &ReplicaId| {
             let page = self.simulation.fleet.vllm_page(pool.role, id, MODEL, EPOCH);
             let reading = page.map_or(Reading::Failed(FailureKind::Connect), |page| Reading::Sample(Arc::new(page.sample())));
-            TargetReading { target: TargetId(format!("{:04}", id.number())), at, reading }
+            TargetReading { target: TargetId::from(format!("{:04}", id.number())), at, reading }
         };
         let targets = self.listed[&pool.role].iter().map(target).collect();
         SourceInput { source: SourceId::Pool(pool.pool.clone()), discovery_failed: false, targets, lifecycle: None }

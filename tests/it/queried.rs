@@ -148,8 +148,8 @@ async fn ask(querier: &Querier, question: &Question) -> Answer {
 }
 
 fn names(answer: &Answer) -> Vec<&str> {
-    let listed: Vec<_> = answer.listing.targets.iter().map(|target| target.target.0.as_str()).collect();
-    assert_eq!(listed, answer.reports.iter().map(|report| report.target.0.as_str()).collect::<Vec<_>>());
+    let listed: Vec<_> = answer.listing.targets.iter().map(|target| target.target.as_str()).collect();
+    assert_eq!(listed, answer.reports.iter().map(|report| report.target.as_str()).collect::<Vec<_>>());
     listed
 }
 

@@ -47,7 +47,7 @@ fn patient() -> ScrapeConfig {
 }
 
 fn job(url: &str) -> Job {
-    Job { target: TargetId(url.to_owned()), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)), access: Arc::default() }
+    Job { target: TargetId::from(url), url: url.to_owned(), engine: Some(Dialect::Known(&ENGINE)), access: Arc::default() }
 }
 
 async fn round(scraper: &Scraper, jobs: &[Job]) -> Vec<TargetReport> {
@@ -389,7 +389,7 @@ async fn an_engine_that_panics_costs_its_target_only() {
         read: |_| panic!("on purpose"),
     };
     let server = FakeServer::with_page(PAGE).await;
-    let broken = Job { engine: Some(Dialect::Known(&BROKEN)), target: TargetId("broken".to_owned()), ..job(&server.url()) };
+    let broken = Job { engine: Some(Dialect::Known(&BROKEN)), target: TargetId::from("broken"), ..job(&server.url()) };
     let reports = round(&Scraper::new(&patient()).unwrap(), &[broken, job(&server.url())]).await;
     assert_eq!((kind(&reports[0]), kind(&reports[1])), (Some(FailureKind::Parse), None));
 }

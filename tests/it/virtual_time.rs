@@ -127,7 +127,7 @@ impl Servers {
 
     fn target(role: Role, number: u32) -> TargetConfig {
         let target = format!("{role}-{number}:8000/metrics");
-        TargetConfig { url: format!("http://{target}"), target: TargetId(target) }
+        TargetConfig { url: format!("http://{target}"), target: TargetId::from(target) }
     }
 
     fn listing(&self, discovery: &DiscoveryConfig) -> Listing {

@@ -14,11 +14,11 @@ use crate::units::Role;
 impl InferaPage {
     /// What the engine reads from the rendered page for the page's own model.
     pub fn sample(&self) -> Sample {
-        let key = || SeriesKey("router=\"disagg\"".to_owned());
+        let key = || SeriesKey::from("router=\"disagg\"");
         let read = |series: &InferaSeries| Histogram { created: Some(series.created.as_secs_f64()), ..series.histogram.clone() };
         let histograms = self.histograms.iter().filter(|(signal, _)| **signal != Signal::RequestDuration);
         let finished = self.histograms.get(&Signal::RequestDuration).map(|series| {
-            let key = SeriesKey("outcome=\"ok\",router=\"disagg\"".to_owned());
+            let key = SeriesKey::from("outcome=\"ok\",router=\"disagg\"");
             (Tally::Finished, BTreeMap::from([(key, series.histogram.count)]))
         });
         Sample {
@@ -37,7 +37,7 @@ impl InferaPage {
 impl VllmPage {
     /// What the engine reads from the rendered page for the page's own model.
     pub fn sample(&self) -> Sample {
-        let key = |more: &str| SeriesKey(format!("engine=\"0\"{more}"));
+        let key = |more: &str| SeriesKey::from(format!("engine=\"0\"{more}"));
         let created = Some(self.process_start.as_secs_f64());
         let read = |histogram: &Histogram| BTreeMap::from([(key(""), Histogram { created, ..histogram.clone() })]);
         Sample {

@@ -120,7 +120,7 @@ impl Pages {
         }
         let mut sample = Sample { process_start: *start, ..Sample::default() };
         for (key, values) in known.iter() {
-            let key = SeriesKey(format!("rank=\"{key}\""));
+            let key = SeriesKey::from(format!("rank=\"{key}\""));
             for (index, signal) in [Signal::Ttft, Signal::Itl, Signal::PromptTokens, Signal::OutputTokens].into_iter().enumerate() {
                 let count = values[4];
                 let buckets = vec![(0.1, count / 4.0), (1.0, count / 2.0)];
@@ -143,7 +143,7 @@ fn inputs(history: &[RoundOf]) -> Vec<(ModelInput, Moment)> {
         world.clock_error += round.clock;
         let now = world.moment(at);
         let reading = |(target, answer): (&u8, &Answer)| TargetReading {
-            target: TargetId(format!("r{target}:80/metrics")),
+            target: TargetId::from(format!("r{target}:80/metrics")),
             at: now.monotonic,
             reading: pages.reading(*target, answer),
         };

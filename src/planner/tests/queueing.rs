@@ -163,7 +163,7 @@ impl World {
             targets: (0..)
                 .zip(servers)
                 .map(|(number, server): (u32, _)| TargetReading {
-                    target: TargetId(format!("{}-{number:04}", pool.pool)),
+                    target: TargetId::from(format!("{}-{number:04}", pool.pool)),
                     at,
                     reading: reading(index, server),
                 })

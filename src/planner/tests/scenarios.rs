@@ -341,7 +341,7 @@ fn a_window_of_more_than_two_intervals_is_not_averaged() {
 #[test]
 fn a_new_series_of_a_known_target_counts_from_zero_and_a_vanished_one_up_to_its_last_sight() {
     let (mut world, mut router) = decided();
-    let key = |text: &str| SeriesKey(text.to_owned());
+    let key = |text: &str| SeriesKey::from(text);
     let mut other = Router::new(2, 4);
     let mut plan = None;
     for round in 37..=72 {

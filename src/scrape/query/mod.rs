@@ -267,7 +267,7 @@ impl Reader {
             Some(_) => self.outcome(target, &scrape),
             None => Err(failure(FailureKind::Timeout, "last scraped long before this program began; expected a scrape since")),
         };
-        TargetReport { target: TargetId(target.name.clone()), at: at.unwrap_or_default(), duration: self.begin.elapsed(), outcome }
+        TargetReport { target: TargetId::from(target.name.clone()), at: at.unwrap_or_default(), duration: self.begin.elapsed(), outcome }
     }
 
     fn outcome(&self, target: &Listed, scrape: &answer::Scrape) -> Result<super::report::Scraped, Failure> {

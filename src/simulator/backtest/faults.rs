@@ -280,7 +280,7 @@ mod tests {
     fn round(second: u64) -> (ModelInput, Moment) {
         let at = Duration::from_secs(second);
         let target =
-            |number| TargetReading { target: TargetId(format!("t{number}")), at, reading: Reading::Sample(Arc::new(page(second))) };
+            |number| TargetReading { target: TargetId::from(format!("t{number}")), at, reading: Reading::Sample(Arc::new(page(second))) };
         let source =
             SourceInput { source: SourceId::Traffic, discovery_failed: false, targets: (0..8).map(target).collect(), lifecycle: None };
         (ModelInput::of(vec![source]), Moment { monotonic: at, wall: Duration::from_secs(1_000_000) + at })

@@ -59,7 +59,7 @@ impl Planner {
         let source = |source, name: &str, samples: Vec<(u32, Sample)>| {
             let target = |(number, sample)| TargetReading {
                 // Eight digits, so that names sort as numbers do.
-                target: TargetId(format!("{name}-{number:08}")),
+                target: TargetId::from(format!("{name}-{number:08}")),
                 at: view.now(),
                 reading: Reading::Sample(Arc::new(sample)),
             };

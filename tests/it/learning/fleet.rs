@@ -173,7 +173,7 @@ fn source(variant: &Variant, fleet: &Fleet, now: Duration) -> SourceInput {
         targets: targets
             .into_iter()
             .map(|(number, sample)| TargetReading {
-                target: TargetId(format!("{}-{number:08}", variant.name)),
+                target: TargetId::from(format!("{}-{number:08}", variant.name)),
                 at: now,
                 reading: Reading::Sample(Arc::new(sample)),
             })

@@ -213,8 +213,12 @@ async fn every_recorded_page_reads_alike_through_prometheus() {
         proxy: None,
     };
     let origin = Instant::now().checked_sub(Duration::from_secs(600)).unwrap();
-    let job =
-        |server: &FakeServer| Job { target: TargetId(server.addr.to_string()), url: server.url(), engine: None, access: Arc::default() };
+    let job = |server: &FakeServer| Job {
+        target: TargetId::from(server.addr.to_string()),
+        url: server.url(),
+        engine: None,
+        access: Arc::default(),
+    };
     let jobs: Vec<_> = servers.iter().map(job).collect();
     let scraped = Scraper::new(&scrape).unwrap().round(&jobs, origin, false).await;
     let query = QueryConfig {

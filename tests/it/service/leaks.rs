@@ -70,8 +70,12 @@ fn a_scraper_that_is_replaced_or_interrupted_leaves_no_task() {
             server
         })
         .collect();
-    let job =
-        |server: &FakeServer| Job { target: TargetId(server.url()), url: server.url(), engine: None, access: std::sync::Arc::default() };
+    let job = |server: &FakeServer| Job {
+        target: TargetId::from(server.url()),
+        url: server.url(),
+        engine: None,
+        access: std::sync::Arc::default(),
+    };
     let jobs: Vec<Job> = servers.iter().map(job).collect();
     let config = ScrapeConfig {
         interval: Duration::from_millis(100),
