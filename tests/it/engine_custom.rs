@@ -47,6 +47,8 @@ const VLLM: &str = r#"    engine: custom
         - { role: aborted, name: "vllm:request_success_total", labels: ["finished_reason=abort"] }
         - { role: generated_tokens, name: "vllm:generation_tokens" }
         - { role: iterations, name: "vllm:iteration_tokens_total" }
+        - { role: iteration_tokens, name: "vllm:iteration_tokens_total" }
+        - { role: queued_seconds, name: "vllm:request_queue_time_seconds" }
         - { role: running, name: "vllm:num_requests_running" }
         - { role: waiting, name: "vllm:num_requests_waiting" }
         - { role: kv_usage, name: "vllm:kv_cache_usage_perc" }
@@ -74,6 +76,9 @@ fn a_custom_dialect_reads_what_the_engine_itself_reads() {
         }
         for tally in [Tally::Finished, Tally::Aborted, Tally::GeneratedTokens, Tally::Iterations] {
             assert_eq!(ours.tallies.get(&tally), theirs.tallies.get(&tally), "{page} {tally:?}");
+        }
+        for tally in [Tally::IterationTokens, Tally::QueuedSeconds] {
+            assert_eq!(ours.tallies[&tally], theirs.tallies[&tally], "{page} {tally:?}: the sum");
         }
         for gauge in [Gauge::Running, Gauge::Waiting, Gauge::KvUsage] {
             assert_eq!(ours.gauges[&gauge], theirs.gauges[&gauge], "{page}");
