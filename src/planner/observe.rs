@@ -375,14 +375,16 @@ pub fn is_idle(memory: &Memory, input: &ModelInput, policy: &ModelPolicy, window
     nothing && least(window.coverage.values()).get() >= COVERAGE_TO_LOWER && targets.all(rests)
 }
 
-/// The sum of the role's own sources, or of those that see whole requests.
+/// The sum of the role's own sources, or of those that see whole requests; of the other role's where nothing else is measured, since a pool may be
+/// planned alone.
 fn pick(sums: &[(Role, Sum)], role: Role) -> Option<Sum> {
     let of = |wanted: Role| {
         let mut own = sums.iter().filter(|(role, _)| *role == wanted).map(|(_, sum)| sum);
         let first = own.next()?.clone();
         Some(own.fold(first, Sum::with))
     };
-    of(role).or_else(|| of(Role::Aggregated))
+    let other = if role == Role::Prefill { Role::Decode } else { Role::Prefill };
+    of(role).or_else(|| of(Role::Aggregated)).or_else(|| of(other))
 }
 
 fn assemble(first: &Sum, rest: &Sum, memory: &Memory, sums: &[(Role, Sum)], policy: &ModelPolicy) -> Window {

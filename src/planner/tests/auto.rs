@@ -91,6 +91,18 @@ fn planning_again_at_the_same_moment_on_its_own_result_changes_nothing() {
 }
 
 #[test]
+fn a_pool_is_planned_alone_as_it_is_beside_its_partner() {
+    let of = |policy: ModelPolicy, replicas: &[usize]| recommended(&Fleet::new(policy, replicas).last(400.0, 20.0));
+    let pair = of(auto_policy(), &[4, 4]);
+    assert_eq!(pair, [7, 2]);
+    for (index, count) in pair.into_iter().enumerate() {
+        let policy = auto_policy();
+        let alone = ModelPolicy { pools: vec![policy.pools[index].clone()], ..policy };
+        assert_eq!(of(alone, &[4]), [count]);
+    }
+}
+
+#[test]
 fn scaling_demand_never_plans_fewer() {
     let mut before = vec![0, 0];
     for step in 0..30 {
