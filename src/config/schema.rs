@@ -250,7 +250,7 @@ const TO_PLANNER: &[Key] = &[
     key("models[].custom.metrics", List, Derived("required with `engine: custom`"), "The families. Of several with one role the first that a page has counts."),
     section("models[].custom.metrics[]", "One family."),
     key("models[].custom.metrics[].role", Choice(meanings, &[]), Required, "What it means."),
-    key("models[].custom.metrics[].name", Text, Required, "Its name. A counter may be named without `_total`; of a histogram the count is read where the role is a count, and the sum where it is iteration_tokens or queued_seconds."),
+    key("models[].custom.metrics[].name", Text, Required, "Its name. A counter may be named without `_total`; of a histogram the count is read where the role is a count, and the sum where it is iteration_tokens or prefill_seconds."),
     key("models[].custom.metrics[].labels", List, Derived("every series"), "Only series that have these labels count."),
     key("models[].custom.metrics[].labels[]", Text, Required, "`LABEL=VALUE`."),
     key("models[].priority", Count(0, 1000), Value("0"), "Under a GPU budget of all models: larger comes first."),

@@ -104,7 +104,7 @@ impl Metric {
         let which = |line: &Line<'_>| self.labels.iter().all(|(name, value)| line.label(name) == Some(value));
         match self.meaning {
             Meaning::Signal(signal) => reader.histogram_where(signal, &names, which),
-            Meaning::Tally(tally @ (Tally::IterationTokens | Tally::QueuedSeconds)) => reader.tally_of_sum(tally, &names, which),
+            Meaning::Tally(tally @ (Tally::IterationTokens | Tally::PrefillSeconds)) => reader.tally_of_sum(tally, &names, which),
             Meaning::Tally(tally) => reader.tally_where(tally, &names, which),
             Meaning::Gauge(gauge) => {
                 let combine = if gauge == Gauge::KvUsage { Combine::Max } else { Combine::Sum };

@@ -21,7 +21,7 @@ pub fn of<'s>(samples: impl Iterator<Item = &'s Sample> + Clone) -> Vec<&'static
         Tally::PrefixHits,
         Tally::Iterations,
         Tally::IterationTokens,
-        Tally::QueuedSeconds,
+        Tally::PrefillSeconds,
     ];
     let gauges = [Gauge::QueuedPromptTokens, Gauge::KvUsage, Gauge::KvCapacityTokens];
     signals

@@ -5,8 +5,8 @@
 //! count once. ITL is observed per token: an interval of k tokens counts k times. Token counters move at a request's end.
 //!
 //! The queues between prefill and decode are not in the queue gauge; they are added to it. Requests whose prompt is done and whose KV is being
-//! sent away still hold memory, and count as running. A prefill server has neither TTFT nor ITL, and its queue time is not read: what is left of a
-//! request's duration holds waits for decode and for the transfer. `engine_type` says which of a pair a server is;
+//! sent away still hold memory, and count as running. A prefill server has neither TTFT nor ITL; what its
+//! prompts take is that of two stages, the last chunk of each and the ones before. `engine_type` says which of a pair a server is;
 //! early versions call all of them `unified`. Request counters are absent until the first
 //! request ends: beside the running gauge that means none. `cache_hit_rate` is one batch's value and not read.
 //!
@@ -30,6 +30,9 @@ const LOOKED_UP: &str = "sglang:prefill_effective_tokens_total";
 const FINISHED: &str = "sglang:num_requests_total";
 const ABORTED: &str = "sglang:num_aborted_requests_total";
 const DRAFTS: &str = "sglang:spec_verify_calls_total";
+/// Of each stage that a request goes through.
+const STAGES: &str = "sglang:per_stage_req_latency_seconds";
+const PREFILL_STAGES: [&str; 2] = ["prefill_forward", "chunked_prefill"];
 const RUNNING: &str = "sglang:num_running_reqs";
 const WAITING: &str = "sglang:num_queue_reqs";
 /// Further queues, each with its older names.
@@ -50,7 +53,7 @@ const PROCESS_START: &str = "process_start_time_seconds";
 pub const FAMILIES: &[&str] = &[
     TTFT, ITL[0], ITL[1], PROMPT_LENGTHS, OUTPUT_LENGTHS, REQUEST_DURATION,
     PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS, LOOKED_UP, FINISHED, ABORTED, DRAFTS,
-    RUNNING, WAITING, QUEUES[0][0], QUEUES[1][0], QUEUES[1][1], QUEUES[2][0], QUEUES[3][0], QUEUES[4][0], LEAVING[0], LEAVING[1],
+    STAGES, RUNNING, WAITING, QUEUES[0][0], QUEUES[1][0], QUEUES[1][1], QUEUES[2][0], QUEUES[3][0], QUEUES[4][0], LEAVING[0], LEAVING[1],
     KV_USAGE, KV_CAPACITY, PROCESS_START,
 ];
 
@@ -102,6 +105,7 @@ pub fn read(page: &Page<'_>) -> Reading {
         reader.tally_where(Tally::PrefixHits, &[CACHED_TOKENS], cached);
     }
     reader.tally(Tally::Drafts, &[DRAFTS]);
+    reader.tally_of_sum(Tally::PrefillSeconds, &[STAGES], |line| line.label("stage").is_some_and(|stage| PREFILL_STAGES.contains(&stage)));
     reader.gauge(Gauge::Running, Combine::Sum, &[RUNNING]);
     reader.gauge_plus(Gauge::Running, LEAVING);
     reader.gauge(Gauge::Waiting, Combine::Sum, &[WAITING]);

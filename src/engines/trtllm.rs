@@ -27,7 +27,7 @@ const PREFIX_HITS: &str = "trtllm_kv_cache_reused_blocks_total";
 const PREFIX_MISSES: &str = "trtllm_kv_cache_missed_blocks_total";
 const DRAFTED_TOKENS: &str = "trtllm_spec_decode_num_draft_tokens_total";
 const ACCEPTED_TOKENS: &str = "trtllm_spec_decode_num_accepted_tokens_total";
-const QUEUED: &str = "trtllm_request_queue_time_seconds";
+const PREFILL_TIME: &str = "trtllm_request_prefill_time_seconds";
 const RUNNING: &str = "trtllm_num_requests_running";
 const WAITING: &str = "trtllm_num_requests_waiting";
 const MAX_RUNNING: &str = "trtllm_max_num_active_requests";
@@ -55,7 +55,7 @@ const PROCESS_START: &str = "process_start_time_seconds";
 #[rustfmt::skip]
 pub const FAMILIES: &[&str] = &[
     TTFT, ITL[0], ITL[1], REQUEST_DURATION, PROMPT_TOKENS, GENERATED_TOKENS, CACHED_TOKENS, FINISHED[0], FINISHED[1],
-    PREFIX_HITS, PREFIX_MISSES, DRAFTED_TOKENS, ACCEPTED_TOKENS, QUEUED, RUNNING, WAITING, MAX_RUNNING,
+    PREFIX_HITS, PREFIX_MISSES, DRAFTED_TOKENS, ACCEPTED_TOKENS, PREFILL_TIME, RUNNING, WAITING, MAX_RUNNING,
     KV_USAGE[0], KV_USAGE[1], KV_USAGE[2], KV_BLOCKS, KV_BLOCK_TOKENS, PROCESS_START,
 ];
 const OLD_FAMILIES: &[&str] = &[OLD_TTFT, OLD_ITL, OLD_REQUEST_DURATION, OLD_FINISHED];
@@ -98,7 +98,7 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.tally_of_two(Tally::PrefixQueries, PREFIX_HITS, PREFIX_MISSES);
     reader.tally(Tally::DraftedTokens, &[DRAFTED_TOKENS]);
     reader.tally(Tally::AcceptedTokens, &[ACCEPTED_TOKENS]);
-    reader.tally_of_sum(Tally::QueuedSeconds, &[QUEUED], |_| true);
+    reader.tally_of_sum(Tally::PrefillSeconds, &[PREFILL_TIME], |_| true);
     reader.gauge(Gauge::Running, Combine::Sum, &[RUNNING]);
     reader.gauge(Gauge::Waiting, Combine::Sum, &[WAITING]);
     reader.gauge(Gauge::MaxRunning, Combine::Sum, &[MAX_RUNNING]);

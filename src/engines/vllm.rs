@@ -32,7 +32,7 @@ const ACCEPTED_TOKENS: &str = "vllm:spec_decode_num_accepted_tokens";
 /// A histogram in spite of its name.
 const ITERATION_TOKENS: &str = "vllm:iteration_tokens_total";
 /// At a request's end, which on a prefill server is its first token.
-const QUEUED: &str = "vllm:request_queue_time_seconds";
+const PREFILL_TIME: &str = "vllm:request_prefill_time_seconds";
 const RUNNING: &str = "vllm:num_requests_running";
 const WAITING: &str = "vllm:num_requests_waiting";
 /// Fractions in spite of their names.
@@ -61,7 +61,7 @@ pub const FAMILIES: &[&str] = &[
     DRAFTED_TOKENS,
     ACCEPTED_TOKENS,
     ITERATION_TOKENS,
-    QUEUED,
+    PREFILL_TIME,
     RUNNING,
     WAITING,
     KV_USAGE[0],
@@ -106,7 +106,7 @@ pub fn read(page: &Page<'_>) -> Reading {
     reader.tally(Tally::AcceptedTokens, &[ACCEPTED_TOKENS]);
     reader.tally(Tally::Iterations, &[ITERATION_TOKENS]);
     reader.tally_of_sum(Tally::IterationTokens, &[ITERATION_TOKENS], |_| true);
-    reader.tally_of_sum(Tally::QueuedSeconds, &[QUEUED], |_| true);
+    reader.tally_of_sum(Tally::PrefillSeconds, &[PREFILL_TIME], |_| true);
     reader.gauge(Gauge::Running, Combine::Sum, &[RUNNING]);
     reader.gauge(Gauge::Waiting, Combine::Sum, &[WAITING]);
     reader.gauge(Gauge::KvUsage, Combine::Max, KV_USAGE);

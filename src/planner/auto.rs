@@ -43,7 +43,7 @@ use super::shadows;
 use super::sizing::limits;
 use super::slow::{IDLE_AFTER, lacking};
 use super::startup::Growth;
-use super::unlearned::{self, Spaced, Spacing};
+use super::unlearned::{self, Spacing};
 use super::watching::pages;
 use super::{current_replicas, standing};
 use crate::units::{Moment, Ratio, Replicas, Requests, RequestsPerSecond, Role, Seconds, Tokens};
@@ -92,7 +92,7 @@ pub(super) fn decide(
     if window.finished > 0.0 && !window.instrumented {
         return held(Reason::SlaMetricsDisabled);
     }
-    let scene = Scene { input, policy, auto, window, now };
+    let mut scene = Scene { input, policy, auto, window, now, partly_known: false };
     if memory.idle_since.is_some_and(|since| now.monotonic.saturating_sub(since) >= IDLE_AFTER) {
         return scene.rest(memory);
     }
@@ -118,11 +118,12 @@ pub(super) fn decide(
         output_tokens: Tokens(coming.output),
     });
     let demands: Vec<Option<Demand<'_>>> = policy.pools.iter().map(|pool| demand(memory, input, policy, auto, pool, &coming)).collect();
-    if demands.iter().all(Option::is_some) {
-        memory.backlogs.clear();
-        scene.known(&mut decision, memory, &coming, &demands);
+    scene.partly_known = demands.iter().any(Option::is_none);
+    if scene.partly_known {
+        scene.decide_some(&mut decision, memory, &coming, &demands);
     } else {
-        scene.partly_known(&mut decision, memory, &coming, &demands);
+        memory.backlogs.clear();
+        scene.decide_all(&mut decision, memory, &coming, &demands);
     }
     let (prompt, generation) = attainable(&demands);
     if [prompt, generation].contains(&Some(false)) {
@@ -151,6 +152,8 @@ struct Scene<'a> {
     auto: &'a AutoPolicy,
     window: &'a Window,
     now: Moment,
+    /// Whether it is not known of some pool what its replicas do.
+    partly_known: bool,
 }
 
 impl Scene<'_> {
@@ -174,25 +177,25 @@ impl Scene<'_> {
     }
 
     /// Decides where it is known what the replicas of all pools do.
-    fn known(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
+    fn decide_all(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
         // What waits for prefill comes to decode when it is worked off: the pools that see requests first are decided first.
         let pools = self.policy.pools.iter().zip(demands.iter().flatten());
         let (first, after): (Vec<_>, Vec<_>) = pools.partition(|(pool, _)| pool.role != Role::Decode);
         let mut wave = 0.0;
         for (pool, demand) in first.into_iter().chain(after) {
             let behind = if pool.role == Role::Decode { wave } else { 0.0 };
-            wave += self.decide_pool(decision, memory, coming, pool, demand, Some(behind));
+            wave += self.decide_pool(decision, memory, coming, pool, demand, behind);
         }
     }
 
     /// Decides where that is not known of some pool. Prefill that grows alone only moves the queue to decode, so it waits for its partner; decode may
     /// grow, and gives nothing back: less comes to it while prefill is full.
-    fn partly_known(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
+    fn decide_some(&self, decision: &mut Decision, memory: &mut Memory, coming: &Coming, demands: &[Option<Demand<'_>>]) {
         let (mut decided, mut signs) = (false, BTreeSet::new());
         for (pool, demand) in self.policy.pools.iter().zip(demands) {
             if let Some(demand) = demand.as_ref().filter(|_| pool.role == Role::Decode) {
                 memory.backlogs.remove(&pool.pool);
-                self.decide_pool(decision, memory, coming, pool, demand, None);
+                self.decide_pool(decision, memory, coming, pool, demand, 0.0);
                 decided = true;
             } else if let Some(sign) = self.unlearned(decision, memory, coming, pool) {
                 signs.insert(sign);
@@ -241,8 +244,7 @@ impl Scene<'_> {
         Some(Spacing { ratio: itl / self.policy.slo.itl.get(), stay, range })
     }
 
-    /// Decides one pool, while `wave` more requests a second come from a queue before it; `None`: nobody knows. Answers with what its own queue sends
-    /// on.
+    /// Decides one pool, while `wave` more requests a second come from a queue before it. Answers with what its own queue sends on.
     fn decide_pool(
         &self,
         decision: &mut Decision,
@@ -250,9 +252,8 @@ impl Scene<'_> {
         coming: &Coming,
         pool: &PoolPolicy,
         demand: &Demand<'_>,
-        wave: Option<f64>,
+        wave: f64,
     ) -> f64 {
-        let (alone, wave) = (wave.is_none(), wave.unwrap_or(0.0));
         let now = self.now;
         let observed = current_replicas(pool, memory, self.input);
         let stands = standing(pool, memory, observed, now);
@@ -261,7 +262,6 @@ impl Scene<'_> {
         let rate = coming.rate.value.max(coming.rate.at(horizon.as_secs_f64())) + coming.rate.error;
         let need = demand.need(rate * coming.supported);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
-        known.spaced = Spaced::default();
         let backlog = match observed {
             Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
             None => Backlog { wanted: need, present: 0.0, left: 0.0 },
@@ -279,9 +279,7 @@ impl Scene<'_> {
             () => StepReason::PaddedDemand,
         };
         let wish = Wish { supported: wanted, cautious: wanted.max(padded).max(recent).max(refuted) };
-        let context = self.context(memory, pool, observed, stands, caution);
-        let keep = context.keep.or(alone.then_some(StepReason::NotConverged));
-        let bounded = bound::bound(wish, &Context { keep, ..context });
+        let bounded = bound::bound(wish, &self.context(memory, pool, observed, stands, caution));
         if let Some(stands) = stands {
             // What a queue asks for says nothing of the count that the load needs.
             let after = bounded.planned.min(need.max(stands));
@@ -362,7 +360,7 @@ impl Scene<'_> {
             coverage: self.window.coverage_of(&pool.pool),
             complete_window_seen: known.is_some_and(|known| known.is_watched(self.auto.delay, self.now)),
             caution,
-            keep: rollout.or(stepped.then_some(StepReason::StepCapped)),
+            keep: rollout.or(self.partly_known.then_some(StepReason::NotConverged)).or(stepped.then_some(StepReason::StepCapped)),
             growth: self.policy.growth,
             while_moving: None,
             step_down: NonZeroU32::new((stands.unwrap_or_default().0 / STEP_PART).max(STEP_LEAST)),

@@ -159,6 +159,8 @@ impl Followed {
             self.since = Some(now.monotonic);
         }
         self.noted = Some(now.monotonic);
+        // What was asked for before it was known is settled.
+        self.spaced = Spaced::default();
         self.needs.note(need, self.rhythm.note(need, now).max(delay), now);
         self.wishes.note(wanted, delay, now);
     }

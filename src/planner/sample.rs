@@ -78,8 +78,8 @@ pub enum Tally {
     Iterations,
     /// Tokens that those steps worked on, of prompts and generated.
     IterationTokens,
-    /// Seconds from requests' arrivals to the first steps that worked on them.
-    QueuedSeconds,
+    /// Seconds from the first steps that worked on requests to their first tokens.
+    PrefillSeconds,
 }
 
 impl Tally {
@@ -99,7 +99,7 @@ impl Tally {
         Self::AcceptedTokens,
         Self::Iterations,
         Self::IterationTokens,
-        Self::QueuedSeconds,
+        Self::PrefillSeconds,
     ];
 
     /// The name in configuration and reports; none is also a [`Signal`]'s.
@@ -119,7 +119,7 @@ impl Tally {
             Self::AcceptedTokens => "accepted_tokens",
             Self::Iterations => "iterations",
             Self::IterationTokens => "iteration_tokens",
-            Self::QueuedSeconds => "queued_seconds",
+            Self::PrefillSeconds => "prefill_seconds",
         }
     }
 }

@@ -33,7 +33,7 @@ fn nothing_is_asked_for_where_the_load_does_not_matter_or_nothing_is_ready() {
     for (seen, ready) in [(Spacing { range: 1.5, ..slow(2.0) }, 10), (slow(2.0), 0), (slow(f64::NAN), 10), (slow(f64::INFINITY), 10)] {
         assert_eq!(asked(&mut Spaced::default(), |_| Some(seen), ready, 0, 500), NOTHING, "{seen:?}");
     }
-    let now_and_then = |second: u64| Some(slow(2.0)).filter(|_| second % 30 != 0);
+    let now_and_then = |second: u64| Some(slow(2.0)).filter(|_| !second.is_multiple_of(30));
     assert_eq!(asked(&mut Spaced::default(), now_and_then, 10, 0, 500), NOTHING, "pauses");
     let mut dark = Spaced::default();
     assert_eq!([0, 3600].map(|second| dark.follow(Some(slow(2.0)), READY, at(second))), [None, None], "an hour without sight");
@@ -48,7 +48,7 @@ fn within_the_objective_a_part_of_a_replica_is_not_worth_one() {
 #[test]
 fn what_was_asked_for_in_vain_is_not_asked_for_again() {
     // Noise of 4 % either way, which a period's mean has little of.
-    let noisy = |ratio: f64| move |second: u64| Some(slow(ratio * if second % 10 == 0 { 1.04 } else { 0.96 }));
+    let noisy = |ratio: f64| move |second: u64| Some(slow(ratio * if second.is_multiple_of(10) { 1.04 } else { 0.96 }));
     let mut spaced = Spaced::default();
     assert_eq!(asked(&mut spaced, noisy(1.2), 10, 0, 35), [14]);
     assert_eq!(asked(&mut spaced, noisy(1.18), 14, 35, 7200), NOTHING, "1.4 times as many and hardly shorter");

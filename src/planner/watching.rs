@@ -204,8 +204,7 @@ impl Open {
             itl,
             accept_length: reuse.accept_length,
             ttft: mean_of(first_tokens).map(Seconds),
-            // A whole request's duration holds waits of other kinds as well.
-            queued: tally(Tally::QueuedSeconds).filter(|_| delta.histograms.contains_key(&Signal::Ttft)).map(Seconds),
+            prefill_seconds: tally(Tally::PrefillSeconds).map(Seconds),
             prompts: first_tokens.map(|growth| Requests(growth.count)),
             computed: prompt_tokens.map(|tokens| Tokens(tokens * (1.0 - cached))),
             generated: tally(Tally::GeneratedTokens).or_else(|| sum(Signal::OutputTokens)).or_else(by_gaps).map(Tokens),

@@ -446,7 +446,7 @@ impl Fleet {
             prompt_tokens: counters.prompt_tokens,
             iterations: counters.iterations,
             iteration_tokens: counters.iteration_tokens,
-            queued: (counters.queued.0, counters.queued.1 as f64 / 1e9),
+            prefilled: (counters.prefilled.0, counters.prefilled.1 as f64 / 1e9),
             kv_tokens: replica.kv_tokens(),
             finished: counters.finished,
         })

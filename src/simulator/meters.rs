@@ -48,8 +48,8 @@ pub struct ReplicaCounters {
     pub iterations: u64,
     /// Tokens that those worked on: computed ones of prompts, and generated ones.
     pub iteration_tokens: u64,
-    /// Requests that were worked on, and the nanoseconds before the first step that did.
-    pub queued: (u64, u64),
+    /// Prompts that were computed, and the nanoseconds from their first steps to their first tokens.
+    pub prefilled: (u64, u64),
     /// Requests that ended here.
     pub finished: u64,
 }
@@ -74,9 +74,9 @@ impl ReplicaCounters {
         Histogram { buckets: buckets.collect(), sum: counts.sum as f64 / unit, count: counts.count as f64, created: None }
     }
 
-    pub(super) fn observe_queued(&mut self, nanos: u64) {
-        let (count, sum) = self.queued;
-        self.queued = (count + 1, sum.saturating_add(nanos));
+    pub(super) fn observe_prefill(&mut self, nanos: u64) {
+        let (count, sum) = self.prefilled;
+        self.prefilled = (count + 1, sum.saturating_add(nanos));
     }
 
     pub(super) fn observe_tokens(&mut self, signal: Signal, tokens: u32) {

@@ -234,7 +234,6 @@ impl Replica {
             self.wanted -= needs;
             self.promised += needs;
             if self.role == Role::Decode {
-                self.counters.observe_queued(now - sequence.dispatched);
                 self.first_token(&sequence, now);
                 self.joining.push(Sequence { first_token: now, ..sequence });
             } else {
@@ -355,7 +354,7 @@ impl Replica {
                 break;
             }
             let sequence = Sequence { first_token: now, ..prompt.sequence };
-            self.counters.observe_queued(prompt.scheduled.unwrap_or(now) - sequence.dispatched);
+            self.counters.observe_prefill(now - prompt.scheduled.unwrap_or(now));
             self.prompts.pop_front();
             self.first_token(&sequence, now);
             self.prompt_done(sequence, now, left);

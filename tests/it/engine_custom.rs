@@ -48,7 +48,7 @@ const VLLM: &str = r#"    engine: custom
         - { role: generated_tokens, name: "vllm:generation_tokens" }
         - { role: iterations, name: "vllm:iteration_tokens_total" }
         - { role: iteration_tokens, name: "vllm:iteration_tokens_total" }
-        - { role: queued_seconds, name: "vllm:request_queue_time_seconds" }
+        - { role: prefill_seconds, name: "vllm:request_prefill_time_seconds" }
         - { role: running, name: "vllm:num_requests_running" }
         - { role: waiting, name: "vllm:num_requests_waiting" }
         - { role: kv_usage, name: "vllm:kv_cache_usage_perc" }
@@ -77,7 +77,7 @@ fn a_custom_dialect_reads_what_the_engine_itself_reads() {
         for tally in [Tally::Finished, Tally::Aborted, Tally::GeneratedTokens, Tally::Iterations] {
             assert_eq!(ours.tallies.get(&tally), theirs.tallies.get(&tally), "{page} {tally:?}");
         }
-        for tally in [Tally::IterationTokens, Tally::QueuedSeconds] {
+        for tally in [Tally::IterationTokens, Tally::PrefillSeconds] {
             assert_eq!(ours.tallies[&tally], theirs.tallies[&tally], "{page} {tally:?}: the sum");
         }
         for gauge in [Gauge::Running, Gauge::Waiting, Gauge::KvUsage] {

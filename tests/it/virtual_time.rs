@@ -86,7 +86,7 @@ impl Server {
             prompt_tokens: (count * PROMPT) as u64,
             iterations: iterations as u64,
             iteration_tokens: (count * (PROMPT + answer)) as u64,
-            queued: (0, 0.0),
+            prefilled: (0, 0.0),
             kv_tokens: 131_072,
             finished: count as u64,
         }

@@ -49,7 +49,7 @@ impl VllmPage {
                 (Tally::PromptTokens, BTreeMap::from([(key(""), self.prompt_tokens as f64)])),
                 (Tally::Iterations, BTreeMap::from([(key(""), self.iterations as f64)])),
                 (Tally::IterationTokens, BTreeMap::from([(key(""), self.iteration_tokens as f64)])),
-                (Tally::QueuedSeconds, BTreeMap::from([(key(""), self.queued.1)])),
+                (Tally::PrefillSeconds, BTreeMap::from([(key(""), self.prefilled.1)])),
             ]),
             itl_basis: ItlBasis::PerEvent,
             gauges: BTreeMap::from([

@@ -30,8 +30,8 @@ pub struct VllmPage {
     pub iterations: u64,
     /// Tokens that those worked on.
     pub iteration_tokens: u64,
-    /// Requests that have left the queue, and the seconds that they were in it.
-    pub queued: (u64, f64),
+    /// Prompts that were computed, and the seconds from their first steps to their first tokens.
+    pub prefilled: (u64, f64),
     /// Tokens that the KV memory holds.
     pub kv_tokens: u64,
     /// Requests that ended well.
@@ -122,11 +122,15 @@ fn write_vllm(text: &mut String, page: &VllmPage) -> std::fmt::Result {
     )?;
     writeln!(text, "vllm:iteration_tokens_total_count{{{labels}}} {}", number(page.iterations as f64))?;
     writeln!(text, "vllm:iteration_tokens_total_sum{{{labels}}} {}", number(page.iteration_tokens as f64))?;
-    let (left, seconds) = page.queued;
-    header(text, "vllm:request_queue_time_seconds", "From the arrival of a request to its first step.", "histogram")?;
-    writeln!(text, "vllm:request_queue_time_seconds_bucket{{engine=\"0\",le=\"+Inf\",model_name=\"{model}\"}} {}", number(left as f64))?;
-    writeln!(text, "vllm:request_queue_time_seconds_count{{{labels}}} {}", number(left as f64))?;
-    writeln!(text, "vllm:request_queue_time_seconds_sum{{{labels}}} {}", number(seconds))?;
+    let (prompts, seconds) = page.prefilled;
+    header(text, "vllm:request_prefill_time_seconds", "From the first step of a request to its first token.", "histogram")?;
+    writeln!(
+        text,
+        "vllm:request_prefill_time_seconds_bucket{{engine=\"0\",le=\"+Inf\",model_name=\"{model}\"}} {}",
+        number(prompts as f64)
+    )?;
+    writeln!(text, "vllm:request_prefill_time_seconds_count{{{labels}}} {}", number(prompts as f64))?;
+    writeln!(text, "vllm:request_prefill_time_seconds_sum{{{labels}}} {}", number(seconds))?;
     header(text, "vllm:iteration_tokens_total_created", "Tokens of an iteration.", "gauge")?;
     writeln!(text, "vllm:iteration_tokens_total_created{{{labels}}} {start}")?;
     let labels = format!("model_name=\"{model}\"");
@@ -176,13 +180,13 @@ mod tests {
             prompt_tokens: 4_000_000,
             iterations: 12,
             iteration_tokens: 345,
-            queued: (2, 0.125),
+            prefilled: (2, 0.125),
             kv_tokens: 131_072,
             finished: 1,
         });
         for line in [
             "vllm:iteration_tokens_total_count{engine=\"0\",model_name=\"a\\\"b\"} 12.0",
-            "vllm:request_queue_time_seconds_sum{engine=\"0\",model_name=\"a\\\"b\"} 0.125",
+            "vllm:request_prefill_time_seconds_sum{engine=\"0\",model_name=\"a\\\"b\"} 0.125",
             "vllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"131072\"} 1.0",
             "vllm:num_requests_running{engine=\"0\",model_name=\"a\\\"b\"} 3.0",
             "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"a\\\"b\"} 0.25",

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | decode, aggregated | the time between a request's tokens, times the tokens that a step yields | counted (vLLM), else the window over that time, if the replica was busy throughout |
 //! | prefill that is never idle | the window over the number of iterations; where they are not counted, of the largest step at the measured rate | counted, else from the size of a step |
-//! | prefill whose page says how long prompts waited before their first step | TTFT without that, over the chunks of a prompt | one prompt, in its chunks; where steps are counted and shared, as many prompts as a step has |
+//! | prefill whose page says how long prompts took from their first step on | that, over the chunks of a prompt | one prompt, in its chunks; where steps are counted and shared, as many prompts as a step has |
 //! | prefill where nothing waits | TTFT over the chunks of a prompt | one prompt, in its chunks |
 //!
 //! Then the work: computed prompt tokens and generated tokens over the iterations, and the KV memory in use.
@@ -22,7 +22,7 @@
 //! - Most engines but vLLM count generated tokens at a request's end. In windows shorter than a few requests that is noise; the running requests are
 //!   taken instead where they are known.
 //! - A window in which the load moved is a mean of unequal iterations. On a line that is still a point of it.
-//! - Of a prompt's wait only a page with a queue time tells (vLLM, TensorRT-LLM). Without one TTFT at a prefill replica holds the wait for the
+//! - What a prompt takes without its wait only a page with that time tells (vLLM, SGLang, TensorRT-LLM). Without one TTFT at a prefill replica holds the wait for the
 //!   step that is under way, on average half of one while it is busy. Windows in which prompts overlap for more than two thirds of the time are not
 //!   used, which is every one of a replica that is at work for more than half of its time. Below that it is the service with some waiting: a replica
 //!   is taken for slower than it is, by a fifth or so at most, until a quieter hour.
@@ -59,8 +59,8 @@ pub struct Window {
     pub accept_length: Option<Ratio>,
     /// Mean time to the first token.
     pub ttft: Option<Seconds>,
-    /// What those requests waited before their first steps, together.
-    pub queued: Option<Seconds>,
+    /// What those requests took from their first steps to their first tokens, together.
+    pub prefill_seconds: Option<Seconds>,
     /// Prompts that got their first token.
     pub prompts: Option<Requests>,
     /// Prompt tokens that were computed: without those that a cache held or another replica sent.
@@ -178,24 +178,19 @@ fn prefill(window: &Window) -> Result<Observed, Unusable> {
         let iterations = window.iterations.filter(|iterations| *iterations > 0.0).or_else(full_steps).ok_or(Unusable::MayHavePaused)?;
         return Ok(of_prompts(computed / iterations, prompts / iterations, elapsed / iterations));
     }
-    let ttft = window.ttft.filter(|ttft| ttft.is_positive()).ok_or(Unusable::NoTtft)?.get();
     let each = computed / prompts;
     let chunks = window.batched_tokens.map_or(1.0, |step| (each / step.get()).ceil()).max(1.0);
-    // A wait that cannot be one is not known.
-    let waited = window.queued.map(|queued| queued.get() / prompts).filter(|waited| (0.0..ttft).contains(waited));
-    let Some(waited) = waited else {
-        if waiting.get() > 0.0 || ttft * prompts > MOST_OVERLAP * elapsed {
-            return Err(Unusable::Overlap);
-        }
-        return Ok(of_prompts(each / chunks, 1.0 / chunks, ttft / chunks));
-    };
-    let service = ttft - waited;
     // Prompts that came during a step share the next one.
     let together = window.iterations.map_or(1.0, |iterations| prompts / iterations * chunks).max(1.0);
-    if service * prompts > together * elapsed {
+    let took = window.prefill_seconds.map(|took| took.get()).filter(|took| *took > 0.0 && *took <= together * elapsed);
+    if let Some(took) = took {
+        return Ok(of_prompts(together * each / chunks, together / chunks, took / prompts / chunks));
+    }
+    let ttft = window.ttft.filter(|ttft| ttft.is_positive()).ok_or(Unusable::NoTtft)?.get();
+    if waiting.get() > 0.0 || ttft * prompts > MOST_OVERLAP * elapsed {
         return Err(Unusable::Overlap);
     }
-    Ok(of_prompts(together * each / chunks, together / chunks, service / chunks))
+    Ok(of_prompts(each / chunks, 1.0 / chunks, ttft / chunks))
 }
 
 fn of_prompts(tokens: f64, prompts: f64, time: f64) -> Observed {

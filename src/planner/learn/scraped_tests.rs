@@ -100,12 +100,12 @@ fn a_prefill_replica_where_nothing_waits_shows_one_prompt() {
 }
 
 #[test]
-fn a_prefill_replica_that_tells_what_prompts_waited_shows_one_however_busy_it_is() {
+fn a_prefill_replica_that_tells_what_prompts_took_shows_one_however_busy_it_is() {
     // 8 s of work in 10 s: each prompt of 4000 tokens takes 50 ms and has waited for twice as long.
     let busy = Window {
         elapsed: Seconds(10.0),
         ttft: Some(Seconds(0.15)),
-        queued: Some(Seconds(16.0)),
+        prefill_seconds: Some(Seconds(8.0)),
         prompts: Some(Requests(160.0)),
         computed: Some(Tokens(640_000.0)),
         waiting: Some(Requests(1.6)),
@@ -114,28 +114,23 @@ fn a_prefill_replica_that_tells_what_prompts_waited_shows_one_however_busy_it_is
         ..Window::default()
     };
     near(&sample(Role::Prefill, &busy).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
+    near(&sample(Role::Prefill, &Window { ttft: None, ..busy }).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
     near(&sample(Role::Prefill, &Window { batched_tokens: Some(Tokens(2048.0)), ..busy }).unwrap(), [2000.0, 0.0, 0.0, 25.0]);
     let chunked = Window { batched_tokens: Some(Tokens(2048.0)), iterations: Some(320.0), ..busy };
     near(&sample(Role::Prefill, &chunked).unwrap(), [2000.0, 0.0, 0.0, 25.0]);
     // Two a step: 80 steps of 100 ms.
-    let shared = Window { queued: Some(Seconds(8.0)), iterations: Some(80.0), ..busy };
+    let shared = Window { prefill_seconds: Some(Seconds(16.0)), iterations: Some(80.0), ..busy };
     let seen = sample(Role::Prefill, &shared).unwrap();
     near(&seen, [8000.0, 0.0, 0.0, 100.0]);
     assert_eq!(seen.prompts, Requests(2.0));
-    for (window, why) in [
-        // Prompts that share steps, and nobody says so.
-        (Window { iterations: None, ..shared }, Unusable::Overlap),
-        (Window { queued: None, ..busy }, Unusable::Overlap),
-        // Not a wait: milliseconds, a page cut short, less than nothing.
-        (Window { queued: Some(Seconds(16_000.0)), ..busy }, Unusable::Overlap),
-        (Window { queued: Some(Seconds(f64::NAN)), ..busy }, Unusable::Overlap),
-        (Window { queued: Some(Seconds(-1.0)), ..busy }, Unusable::Overlap),
-    ] {
-        assert_eq!(sample(Role::Prefill, &window), Err(why), "{window:?}");
+    let quiet = Window { ttft: Some(Seconds(0.05)), prompts: Some(Requests(16.0)), computed: Some(Tokens(64_000.0)), ..busy };
+    let quiet = Window { waiting: Some(Requests(0.0)), ..quiet };
+    // Prompts that share steps, and nobody says so; milliseconds; a page cut short; less than nothing; none.
+    for wrong in [Some(16.0), Some(8000.0), Some(f64::NAN), Some(-1.0), Some(0.0), None] {
+        let wrong = wrong.map(Seconds);
+        assert_eq!(sample(Role::Prefill, &Window { prefill_seconds: wrong, ..busy }), Err(Unusable::Overlap), "{wrong:?}");
+        near(&sample(Role::Prefill, &Window { prefill_seconds: wrong, ..quiet }).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
     }
-    let quiet = Window { prompts: Some(Requests(16.0)), computed: Some(Tokens(64_000.0)), waiting: Some(Requests(0.0)), ..busy };
-    let wrong = Window { ttft: Some(Seconds(0.05)), ..quiet };
-    near(&sample(Role::Prefill, &wrong).unwrap(), [4000.0, 0.0, 0.0, 50.0]);
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn prefill_waits_for_a_partner_that_is_not_learned_and_decode_does_not() {
     assert_eq!(recommended(&fleet.clone().last(30.0, 50.0)), [0, 5]);
     let (fleet, plan) = taught(|sample| match sample.role {
         Some(Role::Decode) => sample.gauges.retain(|gauge, _| *gauge == Gauge::Running),
-        _ => _ = sample.tallies.insert(Tally::QueuedSeconds, BTreeMap::from([(SeriesKey::default(), 0.1)])),
+        _ => _ = sample.tallies.insert(Tally::PrefillSeconds, BTreeMap::from([(SeriesKey::default(), 0.1)])),
     });
     assert_eq!(["m-prefill", "m-decode"].map(|name| known(&fleet, name)), [false, false]);
     assert_eq!(recommended(&plan), [0, 0]);
@@ -169,8 +169,8 @@ fn decode_counts(plans: &[Plan]) -> Vec<u32> {
 fn steps_that_are_alike_and_too_long_ask_for_more_replicas_and_are_learned_by_that() {
     let plans = steadily_beyond(0.012, |sample| {
         if sample.role == Some(Role::Prefill) {
-            let waited = sample.histograms[&Signal::Ttft].values().map(|histogram| histogram.count * 0.19).sum();
-            sample.tallies.insert(Tally::QueuedSeconds, BTreeMap::from([(SeriesKey::default(), waited)]));
+            let took = sample.histograms[&Signal::Ttft].values().map(|histogram| histogram.count * 0.01).sum();
+            sample.tallies.insert(Tally::PrefillSeconds, BTreeMap::from([(SeriesKey::default(), took)]));
         }
     });
     let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::SpacingUnlearned)).unwrap();
