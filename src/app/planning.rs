@@ -77,14 +77,14 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Flags, Inputs};
-    use crate::planner::input::{Histogram, Reading, Sample, SeriesKey, Signal, SourceId, SourceInput, TargetReading};
+    use crate::planner::input::{Few, Histogram, Reading, Sample, SeriesKey, Signal, SourceId, SourceInput, TargetReading};
     use crate::units::TargetId;
 
     /// What one server says that has completed so many requests.
     fn input(requests: f64, now: Moment) -> ModelInput {
         let series = |mean: f64| {
             let histogram = Histogram { sum: mean * requests, count: requests, ..Histogram::default() };
-            BTreeMap::from([(SeriesKey::default(), histogram)])
+            Few::from([(SeriesKey::default(), histogram)])
         };
         let means = [(Signal::Ttft, 0.02), (Signal::Itl, 0.015), (Signal::PromptTokens, 512.0), (Signal::OutputTokens, 128.0)];
         let histograms = means.map(|(signal, mean)| (signal, series(mean))).into();

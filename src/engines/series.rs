@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::Reading;
 use crate::exposition::{Family, Page, Part, Sample as Line};
-use crate::planner::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use crate::planner::input::{Few, Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use crate::units::{Replicas, Role};
 
 /// The processes behind one page; never a dimension of the work.
@@ -60,11 +60,8 @@ impl Combine {
 
 /// Reads families into a [`Reading`], model by model.
 pub struct Reader<'p, 'a> {
-    page: &'p Page<'a>,
-    labels: Labels<'p>,
+    lines: Lines<'p, 'a>,
     models: BTreeMap<Option<String>, Sample>,
-    /// Of each label list of the page, as soon as it is asked for: many families have the same.
-    places: Vec<OnceCell<Box<Ranked>>>,
 }
 
 /// A share above this is none: rounding reaches a little above 1, a percentage is far beyond.
@@ -77,15 +74,11 @@ fn can_be(gauge: Gauge, value: f64) -> bool {
     value <= if gauge == Gauge::KvUsage { MOST_USAGE } else { MOST_COUNT }
 }
 
-/// A model, and one of its series.
-type Place = (Option<String>, SeriesKey);
-/// A place, and where it stands among the ranks that repeat each other.
-type Ranked = (Place, Vec<u64>);
-
 impl<'p, 'a> Reader<'p, 'a> {
     /// A reader of `page`, whose series are labelled so.
     pub fn new(page: &'p Page<'a>, labels: Labels<'p>) -> Self {
-        Self { page, labels, models: BTreeMap::new(), places: vec![OnceCell::new(); page.sets()] }
+        let places = vec![OnceCell::new(); page.sets()];
+        Self { lines: Lines { page, labels, places }, models: BTreeMap::new() }
     }
 
     /// What was read. `itl` says what the engine's ITL histogram counts.
@@ -111,7 +104,7 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// The first family of `names` that the page has. Later names are aliases of the same measurement and are never added to it.
     pub fn first_of(&self, names: &[&str]) -> Option<Family<'p>> {
-        names.iter().find_map(|name| self.page.family(name))
+        self.lines.first_of(names)
     }
 
     /// Reads a histogram.
@@ -122,22 +115,23 @@ impl<'p, 'a> Reader<'p, 'a> {
     /// Reads those series of a histogram that `which` picks.
     pub fn histogram_where(&mut self, signal: Signal, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
         let Some(family) = self.first_of(names) else { return };
-        let mut series: BTreeMap<Place, (Vec<u64>, Parts)> = BTreeMap::new();
-        let lines: Vec<Line<'_>> = self.lines(family).filter(|line| which(line)).collect();
+        let mut series: Few<&Place, (&[u64], Parts)> = Few::default();
+        let lines: Vec<Line<'_>> = self.lines.of(family).filter(|line| which(line)).collect();
         // The lines of one series stand together.
         for lines in lines.chunk_by(|one, next| one.set() == next.set()) {
-            let (place, rank) = self.split(&lines[0]);
-            let known = series.entry(place).or_insert_with(|| (rank.clone(), Parts::default()));
-            if rank < known.0 {
+            let (place, rank) = self.lines.place(&lines[0]);
+            let known = series.entry(place).or_insert_with(|| (rank, Parts::default()));
+            if **rank < *known.0 {
                 *known = (rank, Parts::default());
-            } else if rank > known.0 {
+            } else if **rank > *known.0 {
                 continue;
             }
+            known.1.buckets.reserve(lines.len());
             lines.iter().for_each(|line| known.1.take(line));
         }
         for ((model, key), (_, parts)) in series {
             if let Some(histogram) = parts.finish() {
-                self.sample(model).histograms.entry(signal).or_default().insert(key, histogram);
+                of_model(&mut self.models, model).histograms.entry(signal).or_default().insert(key.clone(), histogram);
             }
         }
     }
@@ -161,24 +155,26 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// Reads those series of a counter that `which` picks.
     pub fn tally_where(&mut self, tally: Tally, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
-        for ((model, key), value) in self.values(names, is_count, which) {
-            self.sample(model).tallies.entry(tally).or_default().insert(key, value);
-        }
+        self.tally_of(tally, names, is_count, which);
     }
 
     /// Reads those sums of a histogram that `which` picks into a tally, or a counter of the same.
     pub fn tally_of_sum(&mut self, tally: Tally, names: &[&str], which: impl Fn(&Line<'_>) -> bool) {
-        for ((model, key), value) in self.values(names, |part| matches!(part, Part::Sum | Part::Total | Part::Value), which) {
-            self.sample(model).tallies.entry(tally).or_default().insert(key, value);
+        self.tally_of(tally, names, |part| matches!(part, Part::Sum | Part::Total | Part::Value), which);
+    }
+
+    fn tally_of(&mut self, tally: Tally, names: &[&str], part: impl Fn(Part) -> bool, which: impl Fn(&Line<'_>) -> bool) {
+        for ((model, key), value) in self.lines.values(names, part, which) {
+            of_model(&mut self.models, model).tallies.entry(tally).or_default().insert(key.clone(), value);
         }
     }
 
     /// Reads what two counters come to, series by series, where both are there.
     pub fn tally_of_two(&mut self, tally: Tally, one: &str, other: &str) {
-        let others = self.values(&[other], is_count, |_| true);
-        for ((model, key), value) in self.values(&[one], is_count, |_| true) {
-            if let Some(more) = others.get(&(model.clone(), key.clone())) {
-                self.sample(model).tallies.entry(tally).or_default().insert(key, value + more);
+        let others = self.lines.values(&[other], is_count, |_| true);
+        for (place, value) in self.lines.values(&[one], is_count, |_| true) {
+            if let Some(more) = others.get(&place) {
+                of_model(&mut self.models, &place.0).tallies.entry(tally).or_default().insert(place.1.clone(), value + more);
             }
         }
     }
@@ -191,7 +187,7 @@ impl<'p, 'a> Reader<'p, 'a> {
         }
         for sample in self.samples().filter(|sample| sample.gauges.contains_key(&anchor)) {
             for &tally in tallies {
-                sample.tallies.entry(tally).or_insert_with(|| BTreeMap::from([(SeriesKey::default(), 0.0)]));
+                sample.tallies.entry(tally).or_insert_with(|| Few::from([(SeriesKey::default(), 0.0)]));
             }
         }
     }
@@ -234,29 +230,60 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// A gauge of each model.
     pub fn gauges(&self, combine: Combine, names: &[&str], which: impl Fn(&Line<'_>) -> bool) -> BTreeMap<Option<String>, f64> {
-        let mut values: BTreeMap<Option<String>, Vec<f64>> = BTreeMap::new();
-        for ((model, _), value) in self.values(names, |part| matches!(part, Part::Value | Part::Total), which) {
-            values.entry(model).or_default().push(value);
-        }
-        values.into_iter().map(|(model, values)| (model, combine.of(&values))).collect()
+        let values = self.lines.values(names, |part| matches!(part, Part::Value | Part::Total), which);
+        let values: Vec<(&Option<String>, f64)> = values.into_iter().map(|((model, _), value)| (model, value)).collect();
+        // Places are in the order of their models.
+        let of_one = |values: &[(&Option<String>, f64)]| {
+            let (models, values): (Vec<_>, Vec<f64>) = values.iter().copied().unzip();
+            (models[0].clone(), combine.of(&values))
+        };
+        values.chunk_by(|one, next| one.0 == next.0).map(of_one).collect()
     }
 
     /// A counter of each model, all its series added: good for a mean of two counters, and only for engines whose series do not vanish.
     fn totals(&self, names: &[&str]) -> BTreeMap<Option<String>, f64> {
         let mut totals = BTreeMap::new();
-        for ((model, _), value) in self.values(names, is_count, |_| true) {
-            *totals.entry(model).or_insert(0.0) += value;
+        for ((model, _), value) in self.lines.values(names, is_count, |_| true) {
+            *totals.entry(model.clone()).or_insert(0.0) += value;
         }
         totals
+    }
+}
+
+/// What was read of a model so far.
+fn of_model<'m>(models: &'m mut BTreeMap<Option<String>, Sample>, model: &Option<String>) -> &'m mut Sample {
+    if !models.contains_key(model) {
+        models.insert(model.clone(), Sample::default());
+    }
+    models.get_mut(model).expect("it was put in where it was not there")
+}
+
+/// A model, and one of its series.
+type Place = (Option<String>, SeriesKey);
+/// A place, and where it stands among the ranks that repeat each other.
+type Ranked = (Place, Vec<u64>);
+
+/// The lines of a page that count, and where each belongs.
+struct Lines<'p, 'a> {
+    page: &'p Page<'a>,
+    labels: Labels<'p>,
+    /// Of each label list of the page, as soon as it is asked for: many families have the same.
+    places: Vec<OnceCell<Box<Ranked>>>,
+}
+
+impl<'p, 'a> Lines<'p, 'a> {
+    fn first_of(&self, names: &[&str]) -> Option<Family<'p>> {
+        names.iter().find_map(|name| self.page.family(name))
     }
 
     /// The values of the first family of `names` by series, of the lowest rank each, and the largest where only the process differs: an
     /// instrument that another process owns stays at zero.
-    fn values(&self, names: &[&str], part: impl Fn(Part) -> bool, which: impl Fn(&Line<'_>) -> bool) -> BTreeMap<Place, f64> {
-        let Some(family) = self.first_of(names) else { return BTreeMap::new() };
-        let mut values: BTreeMap<Place, (Vec<u64>, f64)> = BTreeMap::new();
-        for line in self.lines(family).filter(|line| part(line.part) && line.value >= 0.0 && which(line)) {
-            let (place, rank) = self.split(&line);
+    fn values(&self, names: &[&str], part: impl Fn(Part) -> bool, which: impl Fn(&Line<'_>) -> bool) -> Few<&Place, f64> {
+        let Some(family) = self.first_of(names) else { return Few::default() };
+        let mut values: Few<&Place, (&[u64], f64)> = Few::default();
+        for line in self.of(family).filter(|line| part(line.part) && line.value >= 0.0 && which(line)) {
+            let (place, rank) = self.place(&line);
+            let rank: &[u64] = rank;
             match values.get_mut(&place) {
                 Some(known) if rank == known.0 => known.1 = known.1.max(line.value),
                 Some(known) if rank > known.0 => {}
@@ -270,15 +297,15 @@ impl<'p, 'a> Reader<'p, 'a> {
     }
 
     /// The lines of a family that count.
-    fn lines(&self, family: Family<'p>) -> impl Iterator<Item = Line<'p>> + use<'p, 'a> {
+    fn of(&self, family: Family<'p>) -> impl Iterator<Item = Line<'p>> + use<'p, 'a> {
         let keep = self.labels.keep;
         let total = self.labels.total.filter(|label| family.samples().any(|line| is_total(&line, label)));
         family.samples().filter(move |line| keep(line) && total.is_none_or(|label| is_total(line, label)))
     }
 
     /// The model and the series of a line, and its rank, which its labels alone decide.
-    fn split(&self, line: &Line<'_>) -> Ranked {
-        Ranked::clone(self.places[line.set()].get_or_init(|| Box::new(self.put_together(line))))
+    fn place(&self, line: &Line<'_>) -> &Ranked {
+        self.places[line.set()].get_or_init(|| Box::new(self.put_together(line)))
     }
 
     fn put_together(&self, line: &Line<'_>) -> Ranked {

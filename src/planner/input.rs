@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::allotment::Grant;
+pub use super::few::Few;
 pub use super::sample::{Gauge, Histogram, ItlBasis, NEEDED, Sample, SeriesKey, Signal, Tally};
 use crate::units::{PoolId, TargetId};
 

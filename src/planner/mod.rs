@@ -16,6 +16,7 @@ mod batch;
 pub mod bound;
 pub mod budget;
 mod fast;
+mod few;
 pub mod followed;
 mod held;
 pub mod input;

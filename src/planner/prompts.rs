@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{Gauge, ModelInput, Reading, Sample, Signal, SourceId};
+use super::input::{Few, Gauge, ModelInput, Reading, Sample, Signal, SourceId};
 use crate::units::{Role, TargetId, Tokens};
 
 /// Requests that wait at a server of that role; `None` where it does not say.
@@ -21,7 +21,7 @@ pub(super) fn waiting(sample: &Sample, role: Role) -> Option<f64> {
 }
 
 /// What is known of first tokens at a server of that role, of its histograms or of what they grew by.
-pub(super) fn first_tokens<H>(histograms: &BTreeMap<Signal, H>, role: Role) -> Option<&H> {
+pub(super) fn first_tokens<H>(histograms: &Few<Signal, H>, role: Role) -> Option<&H> {
     let whole = || histograms.get(&Signal::RequestDuration).filter(|_| role == Role::Prefill);
     histograms.get(&Signal::Ttft).or_else(whole)
 }

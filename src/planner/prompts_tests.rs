@@ -1,7 +1,7 @@
 //! Do servers that count whole requests tell what waits, and do front ends tell how long prompts were?
 
 use super::*;
-use crate::planner::input::{Histogram, SeriesKey, SourceInput, TargetReading};
+use crate::planner::input::{Few, Histogram, SeriesKey, SourceInput, TargetReading};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ fn a_prefill_server_computes_one_of_its_requests_and_the_others_wait() {
 
 #[test]
 fn a_prefill_servers_request_ends_with_its_first_token() {
-    let whole = BTreeMap::from([(Signal::RequestDuration, 1)]);
-    let both = BTreeMap::from([(Signal::RequestDuration, 1), (Signal::Ttft, 2)]);
+    let whole = Few::from([(Signal::RequestDuration, 1)]);
+    let both = Few::from([(Signal::RequestDuration, 1), (Signal::Ttft, 2)]);
     assert_eq!((first_tokens(&whole, Role::Prefill), first_tokens(&both, Role::Prefill)), (Some(&1), Some(&2)));
     assert_eq!((first_tokens(&whole, Role::Aggregated), first_tokens(&both, Role::Aggregated)), (None, Some(&2)));
 }
@@ -30,8 +30,8 @@ fn a_prefill_servers_request_ends_with_its_first_token() {
 /// What front ends have seen: of each its name, tokens and prompts.
 fn seen(front_ends: &[(&str, f64, f64)]) -> Seen {
     let target = |&(name, sum, count): &(&str, f64, f64)| {
-        let histogram = BTreeMap::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
-        let sample = Sample { histograms: BTreeMap::from([(Signal::PromptTokens, histogram)]), ..Sample::default() };
+        let histogram = Few::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
+        let sample = Sample { histograms: Few::from([(Signal::PromptTokens, histogram)]), ..Sample::default() };
         TargetReading { target: TargetId::from(name), at: Duration::ZERO, reading: Reading::Sample(Arc::new(sample)) }
     };
     let targets = front_ends.iter().map(target).collect();

@@ -3,11 +3,11 @@
 //! Counters and histograms stay cumulative and apart by series, since only differences may be added. A gauge is one value: engines know how the
 //! ranks and processes of their servers come together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::few::Few;
 use crate::units::{Replicas, Role};
 
 /// The names of the measurements that every decision rests on. Others serve single policies, and most servers lack some of those.
@@ -249,24 +249,24 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_start: Option<f64>,
     /// Cumulative histograms by series.
-    pub histograms: BTreeMap<Signal, BTreeMap<SeriesKey, Histogram>>,
+    pub histograms: Few<Signal, Few<SeriesKey, Histogram>>,
     /// Cumulative counters by series.
-    pub tallies: BTreeMap<Tally, BTreeMap<SeriesKey, f64>>,
+    pub tallies: Few<Tally, Few<SeriesKey, f64>>,
     /// Ready replicas by role, where the target knows the fleet (a router). Fleet views are never added up over targets.
-    pub workers: BTreeMap<Role, Replicas>,
+    pub workers: Few<Role, Replicas>,
     /// What the ITL histogram counts.
     #[serde(default)]
     pub itl_basis: ItlBasis,
     /// How the target stands, all its ranks and processes together.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub gauges: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    pub gauges: Few<Gauge, f64>,
     /// How the fleet behind the target stands, where it is a router: counts of all its servers, shares of the mean one, capacities and limits of
     /// one. Each router says it again: the largest counts, never the sum over targets.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fleet: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    pub fleet: Few<Gauge, f64>,
     /// What a router says of its prefill servers alone, all of them together: the prompts that wait for them or are being computed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub prefill: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    pub prefill: Few<Gauge, f64>,
     /// What the server says it does, where it is one of a disaggregated pair. `None`: it does both, or does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
@@ -289,7 +289,7 @@ impl Sample {
     #[must_use]
     pub fn without_buckets(&self) -> Self {
         let mut slim = self.clone();
-        slim.histograms.values_mut().flat_map(BTreeMap::values_mut).for_each(|histogram| histogram.buckets = Vec::new());
+        slim.histograms.values_mut().flat_map(Few::values_mut).for_each(|histogram| histogram.buckets = Vec::new());
         slim
     }
 

@@ -8,13 +8,12 @@
 //! unless its process started inside the window; a series that vanished contributes up to its last sight. The time of a window is the time
 //! between the two samples, never the configured interval: a missed round lengthens the window and changes no rate.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::input::{Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
+use super::input::{Few, Gauge, Histogram, ItlBasis, Sample, SeriesKey, Signal, Tally};
 use super::policy::ChangeRule;
 use crate::units::{Replicas, RequestsPerSecond, Role};
 
@@ -87,9 +86,9 @@ pub struct Delta {
     /// Time between the samples.
     pub elapsed: Duration,
     /// Growth of the histograms, all series added.
-    pub histograms: BTreeMap<Signal, Growth>,
+    pub histograms: Few<Signal, Growth>,
     /// Growth of the counters, all series added.
-    pub tallies: BTreeMap<Tally, f64>,
+    pub tallies: Few<Tally, f64>,
     /// What the ITL histogram counts.
     pub itl_basis: ItlBasis,
 }
@@ -346,7 +345,7 @@ fn gauge_of(sample: &Sample, gauge: Gauge) -> Option<f64> {
 
 /// When the process began: its own word, else the oldest of its series (Infera's pages have no process start).
 fn began(sample: &Sample) -> Option<f64> {
-    let created = sample.histograms.values().flat_map(BTreeMap::values).filter_map(|histogram| histogram.created);
+    let created = sample.histograms.values().flat_map(|series| series.values()).filter_map(|histogram| histogram.created);
     sample.process_start.or_else(|| created.reduce(f64::min))
 }
 

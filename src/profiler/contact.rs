@@ -168,6 +168,6 @@ pub async fn metrics(server: &Server, model: &str) -> Metrics {
         engine: Some(engine.name),
         max_kv_tokens: gauge(Gauge::KvCapacityTokens).filter(|tokens| *tokens >= 1.0),
         running: gauge(Gauge::Running).or(gauge(Gauge::InFlight)),
-        workers: sample.workers.clone(),
+        workers: sample.workers.iter().map(|(role, ready)| (*role, *ready)).collect(),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use inference_planner_exporter::config::{self, Inputs, Loaded, Problem, SourceText};
 use inference_planner_exporter::engines::{Dialect, by_name};
-use inference_planner_exporter::planner::input::{Gauge, ItlBasis, Sample, Signal, Tally};
+use inference_planner_exporter::planner::input::{Few, Gauge, ItlBasis, Sample, Signal, Tally};
 use inference_planner_exporter::scrape::lower::lower;
 use inference_planner_exporter::units::{ModelId, Replicas, Role};
 
@@ -97,9 +97,9 @@ fn repeated_ranks_of_a_custom_dialect_are_read_once() {
     let page = "busy{model=\"m\",tp=\"1\"} 9\nbusy{model=\"m\",tp=\"0\"} 3\nbusy{model=\"m\",tp=\"0\",dp=\"1\"} 4\ndone_total{tp=\"0\"} 5\nfleet 2\n";
     let reading = lower(page.as_bytes(), None, Some(dialect(engine)), false).unwrap().reading;
     let sample = reading.of_model(&ModelId::from("m"));
-    assert_eq!(sample.gauges, BTreeMap::from([(Gauge::Running, 7.0)]));
+    assert_eq!(sample.gauges, Few::from([(Gauge::Running, 7.0)]));
     assert_eq!(sample.tallies[&Tally::Finished].values().sum::<f64>(), 5.0);
-    assert_eq!(sample.workers, BTreeMap::from([(Role::Decode, Replicas(2))]));
+    assert_eq!(sample.workers, Few::from([(Role::Decode, Replicas(2))]));
     assert!(reading.missing.contains(&"ttft") && !reading.missing.contains(&"finished"));
 }
 

@@ -63,13 +63,13 @@ struct Model {
     itl_basis: ItlBasis,
     signals: BTreeMap<Signal, Series>,
     tallies: BTreeMap<Tally, Series>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    gauges: BTreeMap<Gauge, f64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    fleet: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    gauges: Few<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    fleet: Few<Gauge, f64>,
     /// A router's view of its prefill servers.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    prefill: BTreeMap<Gauge, f64>,
+    #[serde(default, skip_serializing_if = "Few::is_empty")]
+    prefill: Few<Gauge, f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     role: Option<Role>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -78,14 +78,14 @@ struct Model {
 
 impl Model {
     fn of(sample: &Sample) -> Self {
-        let histogram = |series: &BTreeMap<SeriesKey, Histogram>| Series {
+        let histogram = |series: &Few<SeriesKey, Histogram>| Series {
             series: series.len(),
             sum: Some(series.values().map(|histogram| histogram.sum).sum()),
             count: series.values().map(|histogram| histogram.count).sum(),
             buckets: series.values().next().map(|histogram| histogram.buckets.len()),
         };
         let counter =
-            |series: &BTreeMap<SeriesKey, f64>| Series { series: series.len(), sum: None, count: series.values().sum(), buckets: None };
+            |series: &Few<SeriesKey, f64>| Series { series: series.len(), sum: None, count: series.values().sum(), buckets: None };
         Self {
             process_start: sample.process_start,
             itl_basis: sample.itl_basis,
@@ -130,7 +130,7 @@ fn a_dialect_says_which_gauges_its_pages_may_have() {
         let readings = pages(engine.name).into_iter().map(|(name, body)| reading(engine, &name, &body)).collect::<Vec<_>>();
         let samples = readings.iter().flat_map(|reading| reading.models.values());
         let shown: BTreeSet<Gauge> =
-            samples.flat_map(|sample| [&sample.gauges, &sample.fleet, &sample.prefill]).flat_map(BTreeMap::keys).copied().collect();
+            samples.flat_map(|sample| [&sample.gauges, &sample.fleet, &sample.prefill]).flat_map(|gauges| gauges.keys()).copied().collect();
         let said: BTreeSet<Gauge> = engine.gauges.iter().copied().collect();
         assert!(shown.is_subset(&said), "{}: shown {shown:?}, said {said:?}", engine.name);
     }
@@ -257,8 +257,8 @@ fn every_value_of_a_page_is_finite_and_not_negative() {
         for (name, body) in pages(engine.name) {
             for sample in reading(engine, &name, &body).models.values() {
                 let histograms =
-                    sample.histograms.values().flat_map(BTreeMap::values).flat_map(|histogram| [histogram.sum, histogram.count]);
-                let tallies = sample.tallies.values().flat_map(BTreeMap::values).copied();
+                    sample.histograms.values().flat_map(|series| series.values()).flat_map(|histogram| [histogram.sum, histogram.count]);
+                let tallies = sample.tallies.values().flat_map(|series| series.values()).copied();
                 let gauges = sample.gauges.values().chain(sample.fleet.values()).copied();
                 assert!(histograms.chain(tallies).chain(gauges).all(|value| value.is_finite() && value >= 0.0), "{}: {name}", engine.name);
                 let usage = sample.gauges.get(&Gauge::KvUsage).or(sample.fleet.get(&Gauge::KvUsage));

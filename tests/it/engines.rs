@@ -281,7 +281,7 @@ fn infera_routers_add_their_traffic_and_agree_on_the_fleet() {
 #[test]
 fn the_largest_view_of_the_fleet_wins_where_routers_disagree() {
     let mut behind = sample("infera", "infera-sla-model-label-routerB-scrape2", DEEPSEEK);
-    Arc::make_mut(&mut behind).workers = BTreeMap::from([(Role::Prefill, Replicas(5)), (Role::Decode, Replicas(1))]);
+    Arc::make_mut(&mut behind).workers = Few::from([(Role::Prefill, Replicas(5)), (Role::Decode, Replicas(1))]);
     let router = || sample("infera", "infera-sla-model-label-routerA-scrape2", DEEPSEEK);
     let rounds = vec![vec![(SourceId::Traffic, vec![("a:8000/metrics", router()), ("b:8000/metrics", behind)])]];
     let plan = planned(rounds, &policy(ReplicasFrom::Metric));
@@ -376,7 +376,7 @@ fn tensor_parallel_ranks_repeat_and_data_parallel_ranks_add_up() {
     let page = [rank(1, 0, 9.0, 0.9), rank(0, 0, 3.0, 0.3), rank(2, 1, 4.0, 0.4), rank(3, 1, 8.0, 0.8)].concat();
     let sample = reading_of(by_name("sglang").unwrap(), page.as_bytes()).of_model(&ModelId::from("m"));
     let expected = [(Gauge::Running, 7.0), (Gauge::KvUsage, 0.4), (Gauge::KvCapacityTokens, 2000.0)];
-    assert_eq!(sample.gauges, BTreeMap::from(expected));
+    assert_eq!(sample.gauges, Few::from(expected));
     assert_eq!(sample.tallies[&Tally::Finished].values().sum::<f64>(), 0.0, "no request has ended yet");
 }
 
@@ -501,7 +501,7 @@ fn a_front_end_whose_router_knows_its_prefill_workers_counts_their_prompts_in_to
     };
     let sample = reading_of(by_name("dynamo").unwrap(), page(500).as_bytes()).of_model(&ModelId::from("m"));
     let expected = [(Gauge::QueuedPromptTokens, 4500.0), (Gauge::Waiting, 5.0)];
-    assert_eq!(sample.prefill, BTreeMap::from(expected));
+    assert_eq!(sample.prefill, Few::from(expected));
     let plan = planned(
         vec![vec![(SourceId::Traffic, vec![("f:8000/metrics", sample)])]],
         &by_load(&[("m-prefill", Role::Prefill)], ReplicasFrom::Observed),

@@ -359,15 +359,15 @@ impl Server {
 
     fn reading(&self) -> Reading {
         let [requests, input, output, ttft, itl] = self.served;
-        let histogram = |sum| BTreeMap::from([(SeriesKey::default(), Histogram { sum, count: requests, ..Histogram::default() })]);
+        let histogram = |sum| Few::from([(SeriesKey::default(), Histogram { sum, count: requests, ..Histogram::default() })]);
         Reading::Sample(Arc::new(Sample {
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::PromptTokens, histogram(input)),
                 (Signal::OutputTokens, histogram(output)),
                 (Signal::Ttft, histogram(ttft)),
                 (Signal::Itl, histogram(itl)),
             ]),
-            tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(SeriesKey::default(), requests)]))]),
+            tallies: Few::from([(Tally::Finished, Few::from([(SeriesKey::default(), requests)]))]),
             itl_basis: ItlBasis::PerRequest,
             ..Sample::default()
         }))

@@ -19,7 +19,7 @@ const ROOMS: &[Room] = &[
     room("units", true, &[], &["serde"]),
     room("files", false, &[], &["libc"]),
     room("exposition", true, &["units"], &["memchr", "fast_float2"]),
-    room("planner", true, &["units"], &["nalgebra", "serde"]),
+    room("planner", true, &["units"], &["litemap", "nalgebra", "serde"]),
     room("engines", true, &["units", "exposition", "planner"], &[]),
     room(
         "config",

@@ -1,6 +1,5 @@
 //! Does preset auto size, hold, grow and give back as its page says, and does it settle?
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fleet::*;
@@ -143,7 +142,7 @@ fn prefill_waits_for_a_partner_that_is_not_learned_and_decode_does_not() {
     assert_eq!(recommended(&fleet.clone().last(30.0, 50.0)), [0, 5]);
     let (fleet, plan) = taught(|sample| match sample.role {
         Some(Role::Decode) => sample.gauges.retain(|gauge, _| *gauge == Gauge::Running),
-        _ => _ = sample.tallies.insert(Tally::PrefillSeconds, BTreeMap::from([(SeriesKey::default(), 0.1)])),
+        _ => _ = sample.tallies.insert(Tally::PrefillSeconds, Few::from([(SeriesKey::default(), 0.1)])),
     });
     assert_eq!(["m-prefill", "m-decode"].map(|name| known(&fleet, name)), [false, false]);
     assert_eq!(recommended(&plan), [0, 0]);
@@ -170,7 +169,7 @@ fn steps_that_are_alike_and_too_long_ask_for_more_replicas_and_are_learned_by_th
     let plans = steadily_beyond(0.012, |sample| {
         if sample.role == Some(Role::Prefill) {
             let took = sample.histograms[&Signal::Ttft].values().map(|histogram| histogram.count * 0.01).sum();
-            sample.tallies.insert(Tally::PrefillSeconds, BTreeMap::from([(SeriesKey::default(), took)]));
+            sample.tallies.insert(Tally::PrefillSeconds, Few::from([(SeriesKey::default(), took)]));
         }
     });
     let first = plans.iter().position(|plan| plan.warnings.contains(&Warning::SpacingUnlearned)).unwrap();

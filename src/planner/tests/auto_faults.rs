@@ -1,6 +1,5 @@
 //! Does preset auto keep what stands when servers fall silent, hang, restart, rest, or do not say enough?
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -123,7 +122,7 @@ fn routed(rate: f64, waiting: f64) -> Plan {
     for round in 0..60 {
         router.serve(Served::typical(rate * 5.0));
         let mut sample = router.sample();
-        sample.gauges = BTreeMap::from([(Gauge::InFlight, 30.0 + waiting), (Gauge::Waiting, waiting)]);
+        sample.gauges = Few::from([(Gauge::InFlight, 30.0 + waiting), (Gauge::Waiting, waiting)]);
         last = Some(world.round(f64::from(round) * 5.0, vec![("a:8000/metrics", Reading::Sample(Arc::new(sample)))]));
     }
     last.unwrap()

@@ -1,6 +1,5 @@
 //! A small fleet for the tests of preset auto: replicas that answer in balance, follow the plan after a start-up, and can be made to fail.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,25 +74,25 @@ impl Replica {
 
     fn sample(&self, role: Role) -> Sample {
         let key = SeriesKey::default;
-        let histogram = |sum| BTreeMap::from([(key(), Histogram { sum, count: self.finished, ..Histogram::default() })]);
-        let tally = |value| BTreeMap::from([(key(), value)]);
+        let histogram = |sum| Few::from([(key(), Histogram { sum, count: self.finished, ..Histogram::default() })]);
+        let tally = |value| Few::from([(key(), value)]);
         Sample {
             process_start: Some(MIDNIGHT as f64 + self.started),
             role: Some(role).filter(|role| *role != Role::Aggregated),
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::Ttft, histogram(self.finished * 0.2)),
                 (Signal::Itl, histogram(self.seconds)),
                 (Signal::PromptTokens, histogram(self.tokens)),
                 (Signal::OutputTokens, histogram(self.generated)),
             ]),
-            tallies: BTreeMap::from([
+            tallies: Few::from([
                 (Tally::Finished, tally(self.finished)),
                 (Tally::PromptTokens, tally(self.tokens)),
                 (Tally::GeneratedTokens, tally(self.generated)),
                 (Tally::Iterations, tally(self.iterations)),
             ]),
             itl_basis: ItlBasis::PerRequest,
-            gauges: BTreeMap::from([
+            gauges: Few::from([
                 (Gauge::Running, self.running),
                 (Gauge::Waiting, self.waiting),
                 (Gauge::KvUsage, self.running * (INPUT + OUTPUT / 2.0) / 300_000.0),

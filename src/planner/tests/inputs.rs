@@ -1,6 +1,5 @@
 //! Does a plan say what it was made from and what it lacked? Loads that a reader can compute again, and holds that name the missing measurement.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -33,7 +32,7 @@ fn aggregated() -> ModelPolicy {
 }
 
 fn page(gauges: &[(Gauge, f64)]) -> Sample {
-    Sample { gauges: gauges.iter().copied().collect(), workers: BTreeMap::new(), ..Router::default().sample() }
+    Sample { gauges: gauges.iter().copied().collect(), workers: Few::default(), ..Router::default().sample() }
 }
 
 fn reading(sample: Sample) -> Reading {
@@ -106,8 +105,8 @@ fn every_load_can_be_computed_again_from_what_the_plan_says() {
 #[test]
 fn a_routers_counts_are_spread_over_its_servers_and_the_trace_says_so() {
     let router = Sample {
-        fleet: BTreeMap::from([(Gauge::KvUsage, 0.9), (Gauge::Running, 40.0), (Gauge::Waiting, 8.0)]),
-        workers: BTreeMap::from([(Role::Aggregated, Replicas(4))]),
+        fleet: Few::from([(Gauge::KvUsage, 0.9), (Gauge::Running, 40.0), (Gauge::Waiting, 8.0)]),
+        workers: Few::from([(Role::Aggregated, Replicas(4))]),
         ..page(&[])
     };
     let plan = World::new(aggregated()).round(0.0, vec![("r:1/metrics", reading(router))]);
@@ -228,7 +227,7 @@ fn a_router_and_its_servers_in_one_list_count_each_request_once() {
             router.serve(Served::typical(100.0));
             server.serve(Served { ttft: 9.0, ..Served::typical(50.0) });
         }
-        let own = || reading(Sample { workers: BTreeMap::new(), gauges: full().gauges, ..server.sample() });
+        let own = || reading(Sample { workers: Few::default(), gauges: full().gauges, ..server.sample() });
         let mut targets = vec![("r:1/metrics", router.reading()), ("s:1/metrics", own())];
         if round < 20 {
             targets.push(("t:1/metrics", own()));

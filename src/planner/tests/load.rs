@@ -1,6 +1,5 @@
 //! Does the fast loop add a replica where one is too full and remove one where all are nearly empty? Dynamo's own cases, and walks in time.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,11 +70,11 @@ fn policy() -> ModelPolicy {
 
 /// A server's counters; it knows nothing of a fleet.
 fn counters() -> Sample {
-    Sample { workers: BTreeMap::new(), ..Router::default().sample() }
+    Sample { workers: Few::default(), ..Router::default().sample() }
 }
 
 fn server(usage: f64, running: f64, waiting: f64) -> Reading {
-    let gauges = BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::Running, running), (Gauge::Waiting, waiting)]);
+    let gauges = Few::from([(Gauge::KvUsage, usage), (Gauge::Running, running), (Gauge::Waiting, waiting)]);
     Reading::Sample(Arc::new(Sample { gauges, ..counters() }))
 }
 
@@ -153,7 +152,7 @@ fn a_prefill_pool_without_a_context_length_is_held_and_its_neighbour_is_not() {
         vec![(source("m-prefill"), vec![("p:1/metrics", prefill)]), (source("m-decode"), vec![("d:1/metrics", decode)])]
     };
     let queued = |tokens: f64| {
-        let gauges = BTreeMap::from([(Gauge::QueuedPromptTokens, tokens)]);
+        let gauges = Few::from([(Gauge::QueuedPromptTokens, tokens)]);
         Reading::Sample(Arc::new(Sample { gauges, ..counters() }))
     };
     let mut world = World::new(policy.clone());
@@ -212,9 +211,9 @@ fn what_is_not_known_to_be_empty_does_not_shrink() {
 fn a_routers_own_queue_counts_for_its_fleet() {
     let front_end = |queued: f64, usage: f64| {
         Reading::Sample(Arc::new(Sample {
-            gauges: BTreeMap::from([(Gauge::Waiting, queued)]),
-            fleet: BTreeMap::from([(Gauge::KvUsage, usage), (Gauge::KvCapacityTokens, 10_000.0)]),
-            workers: BTreeMap::from([(Role::Aggregated, Replicas(4))]),
+            gauges: Few::from([(Gauge::Waiting, queued)]),
+            fleet: Few::from([(Gauge::KvUsage, usage), (Gauge::KvCapacityTokens, 10_000.0)]),
+            workers: Few::from([(Role::Aggregated, Replicas(4))]),
             ..counters()
         }))
     };
@@ -245,7 +244,7 @@ fn a_pool_whose_own_list_is_empty_is_not_planned_from_its_router() {
 
 #[test]
 fn a_front_end_among_the_urls_is_no_replica() {
-    let front_end = Reading::Sample(Arc::new(Sample { gauges: BTreeMap::from([(Gauge::InFlight, 7.0)]), ..counters() }));
+    let front_end = Reading::Sample(Arc::new(Sample { gauges: Few::from([(Gauge::InFlight, 7.0)]), ..counters() }));
     let mut front_end_alone = World::new(policy());
     let alone = rounds(&mut front_end_alone, 0.0, 3, std::slice::from_ref(&front_end));
     assert_eq!((alone.reason, alone.pools[0].recommended_replicas), (Reason::MissingCapability, None));

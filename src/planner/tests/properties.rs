@@ -130,7 +130,7 @@ impl Pages {
             sample.tallies.entry(Tally::Finished).or_default().insert(key, values[5]);
         }
         if let Some((prefill, decode)) = workers {
-            sample.workers = BTreeMap::from([(Role::Prefill, Replicas(*prefill)), (Role::Decode, Replicas(*decode))]);
+            sample.workers = Few::from([(Role::Prefill, Replicas(*prefill)), (Role::Decode, Replicas(*decode))]);
         }
         Reading::Sample(Arc::new(sample))
     }

@@ -1,6 +1,5 @@
 //! Does preset wva hold, rise and give back as it must? Servers that behave as the closed form says, in one or two pools.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,16 +95,16 @@ impl Server {
 
     fn sample(&self) -> Sample {
         let histogram =
-            |mean: f64| BTreeMap::from([(SeriesKey::default(), Histogram { sum: mean, count: self.requests, ..Histogram::default() })]);
-        let tally = |value: f64| BTreeMap::from([(SeriesKey::default(), value)]);
-        let mut tallies = BTreeMap::from([(Tally::Finished, tally(self.requests))]);
+            |mean: f64| Few::from([(SeriesKey::default(), Histogram { sum: mean, count: self.requests, ..Histogram::default() })]);
+        let tally = |value: f64| Few::from([(SeriesKey::default(), value)]);
+        let mut tallies = Few::from([(Tally::Finished, tally(self.requests))]);
         if self.queries > 0.0 {
             tallies.extend([(Tally::PrefixHits, tally(self.hits)), (Tally::PrefixQueries, tally(self.queries))]);
         }
         tallies.extend(self.arrived.map(|arrived| (Tally::Started, tally(arrived))));
         Sample {
             process_start: self.start,
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::Ttft, histogram(self.ttft)),
                 (Signal::Itl, histogram(self.itl)),
                 (Signal::PromptTokens, histogram(512.0 * self.requests + self.extra_input)),

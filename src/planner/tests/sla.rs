@@ -1,6 +1,5 @@
 //! Does the fast loop of target sla keep its head? Cold replicas, idle ones, engines that do not say enough, restarts.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,24 +98,24 @@ impl Server {
 
     fn reading(&self) -> Reading {
         let key = SeriesKey::default;
-        let histogram = |sum, count| BTreeMap::from([(key(), Histogram { sum, count, ..Histogram::default() })]);
-        let tally = |value| BTreeMap::from([(key(), value)]);
+        let histogram = |sum, count| Few::from([(key(), Histogram { sum, count, ..Histogram::default() })]);
+        let tally = |value| Few::from([(key(), value)]);
         Reading::Sample(Arc::new(Sample {
             process_start: Some(MIDNIGHT as f64 + self.started),
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::Ttft, histogram(self.prompts * 0.05, self.prompts)),
                 (Signal::Itl, histogram(self.itl.0, self.itl.1)),
                 (Signal::PromptTokens, histogram(self.tokens, self.finished)),
                 (Signal::OutputTokens, histogram(self.finished * OUTPUT, self.finished)),
             ]),
-            tallies: BTreeMap::from([
+            tallies: Few::from([
                 (Tally::Finished, tally(self.finished)),
                 (Tally::PromptTokens, tally(self.tokens)),
                 (Tally::GeneratedTokens, tally(self.generated)),
                 (Tally::Iterations, tally(self.iterations)),
             ]),
             itl_basis: ItlBasis::PerEvent,
-            gauges: BTreeMap::from([
+            gauges: Few::from([
                 (Gauge::Running, self.running),
                 (Gauge::Waiting, self.waiting),
                 (Gauge::KvUsage, self.running * (self.input + OUTPUT / 2.0) / 300_000.0),
@@ -234,8 +233,7 @@ fn a_front_end_tells_the_limits_of_its_servers_where_they_and_the_operator_do_no
     let (mut world, servers, at) = learned();
     world.policy.pools[0].capabilities.max_num_batched_tokens = None;
     let front_end = |limits: &[(Gauge, f64)]| {
-        let sample =
-            Sample { gauges: BTreeMap::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
+        let sample = Sample { gauges: Few::from([(Gauge::InFlight, 3.0)]), fleet: limits.iter().copied().collect(), ..Sample::default() };
         (SourceId::Traffic, vec![("f:8000/metrics", Reading::Sample(Arc::new(sample)))])
     };
     let replicas = |kv: bool| {

@@ -1,6 +1,5 @@
 //! Can prefill servers be planned that count whole requests only, once a front end says how long prompts are?
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::world::*;
@@ -38,24 +37,24 @@ impl Fleet {
     }
 
     fn round(&self, world: &mut World, at: f64, with_front_end: bool) -> Plan {
-        let histogram = |sum, count| BTreeMap::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
+        let histogram = |sum, count| Few::from([(SeriesKey::default(), Histogram { sum, count, ..Histogram::default() })]);
         let server = Reading::Sample(Arc::new(Sample {
-            histograms: BTreeMap::from([(Signal::RequestDuration, histogram(self.seconds, self.prompts))]),
-            tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(SeriesKey::default(), self.prompts)]))]),
-            gauges: BTreeMap::from([(Gauge::InFlight, self.held)]),
+            histograms: Few::from([(Signal::RequestDuration, histogram(self.seconds, self.prompts))]),
+            tallies: Few::from([(Tally::Finished, Few::from([(SeriesKey::default(), self.prompts)]))]),
+            gauges: Few::from([(Gauge::InFlight, self.held)]),
             role: Some(Role::Prefill),
             ..Sample::default()
         }));
         let all = 2.0 * self.prompts;
         let front_end = Reading::Sample(Arc::new(Sample {
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::Ttft, histogram(2.0 * self.seconds + 0.01 * all, all)),
                 (Signal::PromptTokens, histogram(2.0 * self.tokens, all)),
                 (Signal::OutputTokens, histogram(100.0 * all, all)),
             ]),
-            tallies: BTreeMap::from([(Tally::Started, BTreeMap::from([(SeriesKey::default(), all)]))]),
-            gauges: BTreeMap::from([(Gauge::InFlight, 2.0 * self.held + 5.0)]),
-            fleet: BTreeMap::from([(Gauge::MaxBatchedTokens, 8192.0)]),
+            tallies: Few::from([(Tally::Started, Few::from([(SeriesKey::default(), all)]))]),
+            gauges: Few::from([(Gauge::InFlight, 2.0 * self.held + 5.0)]),
+            fleet: Few::from([(Gauge::MaxBatchedTokens, 8192.0)]),
             ..Sample::default()
         }));
         let pool = (SourceId::Pool(PoolId::from("p")), vec![("a:9000/metrics", server.clone()), ("b:9000/metrics", server)]);

@@ -124,17 +124,17 @@ impl Router {
     }
 
     pub fn sample(&self) -> Sample {
-        let histogram = |sum| BTreeMap::from([(SeriesKey::default(), Histogram { sum, count: self.requests, ..Histogram::default() })]);
+        let histogram = |sum| Few::from([(SeriesKey::default(), Histogram { sum, count: self.requests, ..Histogram::default() })]);
         Sample {
             process_start: self.start,
-            histograms: BTreeMap::from([
+            histograms: Few::from([
                 (Signal::Ttft, histogram(self.ttft)),
                 (Signal::Itl, histogram(self.itl)),
                 (Signal::PromptTokens, histogram(self.input)),
                 (Signal::OutputTokens, histogram(self.output)),
             ]),
-            tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(SeriesKey::default(), self.requests)]))]),
-            workers: BTreeMap::from([(Role::Prefill, Replicas(self.prefill)), (Role::Decode, Replicas(self.decode))]),
+            tallies: Few::from([(Tally::Finished, Few::from([(SeriesKey::default(), self.requests)]))]),
+            workers: Few::from([(Role::Prefill, Replicas(self.prefill)), (Role::Decode, Replicas(self.decode))]),
             itl_basis: ItlBasis::PerRequest,
             ..Sample::default()
         }

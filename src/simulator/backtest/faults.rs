@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::planner::input::{FailureKind, ModelInput, Reading, Sample};
+use crate::planner::input::{FailureKind, Few, ModelInput, Reading, Sample};
 use crate::simulator::random::Random;
 use crate::units::{Moment, TargetId};
 
@@ -225,7 +225,7 @@ impl Spell {
             return None;
         }
         let mut stays = |family| self.lot(target, family) > self.families;
-        let mut left = Sample { fleet: BTreeMap::new(), prefill: BTreeMap::new(), ..(**sample).clone() };
+        let mut left = Sample { fleet: Few::default(), prefill: Few::default(), ..(**sample).clone() };
         left.histograms.retain(|signal, _| stays(signal.as_str()));
         left.tallies.retain(|tally, _| stays(tally.as_str()));
         left.gauges.retain(|gauge, _| stays(gauge.as_str()));
@@ -261,7 +261,7 @@ impl Anew {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::planner::input::{Gauge, Histogram, SeriesKey, Signal, SourceId, SourceInput, Tally, TargetReading};
+    use crate::planner::input::{Few, Gauge, Histogram, SeriesKey, Signal, SourceId, SourceInput, Tally, TargetReading};
 
     const ROUND: u64 = 5;
 
@@ -270,9 +270,9 @@ mod tests {
         let histogram = Histogram { sum: 2.0 * counted, count: counted, buckets: vec![(1.0, counted / 2.0)], created: Some(7.0) };
         Sample {
             process_start: Some(7.0),
-            histograms: BTreeMap::from([(Signal::OutputTokens, BTreeMap::from([(key(), histogram)]))]),
-            tallies: BTreeMap::from([(Tally::Finished, BTreeMap::from([(key(), counted)]))]),
-            gauges: BTreeMap::from([(Gauge::Running, 3.0), (Gauge::Waiting, 1.0)]),
+            histograms: Few::from([(Signal::OutputTokens, Few::from([(key(), histogram)]))]),
+            tallies: Few::from([(Tally::Finished, Few::from([(key(), counted)]))]),
+            gauges: Few::from([(Gauge::Running, 3.0), (Gauge::Waiting, 1.0)]),
             ..Sample::default()
         }
     }
