@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use inference_planner_exporter::engines::render::vllm::{VllmPage, vllm};
-use inference_planner_exporter::planner::input::Histogram;
+use inference_planner_exporter::planner::input::{FailureKind, Histogram};
+use inference_planner_exporter::scrape::lower::lower;
+use inference_planner_exporter::scrape::report::{Failure, Scraped};
 use inference_planner_exporter::simulator::random::Random;
 
 use crate::served::{Answer, http};
@@ -61,15 +63,28 @@ const ALL: [Fault; 10] = [
 pub struct Faults {
     /// Requests that met each fault.
     pub met: BTreeMap<Fault, u64>,
+    seed: u64,
     restarts: BTreeMap<u64, (u64, VllmPage)>,
 }
 
 impl Faults {
+    /// Faults by chance of this seed.
+    pub fn of(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
     /// The answer of the replica with this number at `now` since the start, whose true page this is.
     pub fn answer(&mut self, replica: u64, now: Duration, wall: Duration, page: VllmPage) -> Answer {
+        let (fault, text) = self.meets(replica, now, wall, page);
+        broken(fault, &text)
+    }
+
+    /// What is wrong with that replica then, and what its page would be without that.
+    fn meets(&mut self, replica: u64, now: Duration, wall: Duration, page: VllmPage) -> (Option<Fault>, String) {
+        let replica = replica + (self.seed << 32);
         let phase = SLOT.mul_f64(Random::stream(replica, 1).unit());
         let slot = (now + phase).as_secs() / SLOT.as_secs();
-        let mut random = Random::stream(replica * 1_000_003 + slot, 2);
+        let mut random = Random::stream(replica.wrapping_mul(1_000_003).wrapping_add(slot), 2);
         let blackout = now > BLACKOUT.0 && now.as_secs() % BLACKOUT.0.as_secs() < BLACKOUT.1.as_secs();
         let fault = match random.unit() < SHARE {
             _ if blackout => Some(Fault::Hangs),
@@ -83,7 +98,24 @@ impl Faults {
             self.restarts.insert(replica, (slot, VllmPage { process_start: wall, ..page.clone() }));
         }
         let text = vllm(&self.restarts.get(&replica).map_or(page.clone(), |(_, before)| since(page, before)));
-        broken(fault, &text)
+        (fault, text)
+    }
+
+    /// The same without a socket: what an exporter makes of the answer, which is `None` where none is complete in time.
+    pub fn report(&mut self, replica: u64, now: Duration, wall: Duration, page: VllmPage) -> Result<Scraped, Failure> {
+        let (fault, text) = self.meets(replica, now, wall, page);
+        let failed = |kind| Err(Failure { kind, message: String::new() });
+        match fault {
+            Some(Fault::Hangs | Fault::Stalls) => failed(FailureKind::Timeout),
+            Some(Fault::Resets) => failed(FailureKind::Connect),
+            Some(Fault::Fails) => failed(FailureKind::Status),
+            Some(Fault::Truncates) => failed(FailureKind::Parse),
+            _ => {
+                let answer = broken(fault, &text).bytes;
+                let head = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
+                lower(&answer[head..], None, None, false)
+            }
+        }
     }
 }
 
@@ -107,6 +139,7 @@ fn since(page: VllmPage, before: &VllmPage) -> VllmPage {
         iterations: page.iterations - before.iterations,
         iteration_tokens: page.iteration_tokens - before.iteration_tokens,
         finished: page.finished - before.finished,
+        prefilled: (page.prefilled.0 - before.prefilled.0, page.prefilled.1 - before.prefilled.1),
         ..page
     }
 }

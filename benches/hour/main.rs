@@ -4,9 +4,12 @@
 //! memory (`HOUR_MINUTES` makes it shorter, `HOUR_PLANNER` takes another policy than `preset: infera`). Both exporters read the same simulated
 //! fleet, one as it is, the other through faults. The fleet follows the first, so that replicas come and go under a load that rises and falls
 //! three times an hour; with each the configuration of both is written anew and reloaded. Whatever the second takes back without the first having
-//! asked for as little within two minutes before or one after fell because of a fault, and is an error.
+//! seen as little need for some minutes about that time fell because of a fault, and is an error.
+//!
+//! `HOUR_SEEDS=100 cargo bench --bench hour` plays the hour in virtual time, without sockets, for as many loads and faults.
 
 mod faults;
+mod quick;
 #[path = "../served/mod.rs"]
 mod served;
 #[path = "../watched/mod.rs"]
@@ -41,6 +44,8 @@ const POLL: Duration = Duration::from_secs(2);
 /// How far apart in time two exporters may see the same: some windows of 30 s.
 const BEFORE: Duration = Duration::from_secs(120);
 const AFTER: Duration = Duration::from_secs(60);
+/// How long less must have been enough before it may be taken back: the usual delay of a decrease.
+const ENOUGH: Duration = Duration::from_secs(120);
 /// Second octets of the addresses that show the fleet as it is, and through faults.
 const CLEAN: u8 = 2;
 const FAULTY: u8 = 3;
@@ -91,6 +96,28 @@ fn address(way: u8, role: Role, number: u32) -> Ipv4Addr {
     Ipv4Addr::new(127, way, place << 4 | (number >> 8 & 15) as u8, (number & 255) as u8)
 }
 
+/// The configuration of an exporter that sees these replicas in this way.
+fn yaml(way: u8, listen: &str, listed: &[(Role, u32)], port: u16) -> String {
+    let pool = |role: Role| {
+        let urls: Vec<String> = listed
+            .iter()
+            .filter(|(of, _)| *of == role)
+            .map(|(_, number)| format!("{:?}", url(address(way, role, *number), port)))
+            .collect();
+        format!(
+            "      - {{ name: {role}, role: {role}, min_replicas: 2, max_replicas: 16, gpus_per_replica: 1, targets: {{ static: [{}] }}, capabilities: {{ max_num_batched_tokens: 8192 }} }}\n",
+            urls.join(", ")
+        )
+    };
+    let planner = std::env::var("HOUR_PLANNER").unwrap_or_else(|_| "preset: infera, adjustment_interval: 30s, warm_up: 5s".to_owned());
+    format!(
+        "server: {{ listen: {listen:?}, enable_lifecycle: true }}\nscrape: {{ interval: 5s, timeout: 4s }}\nstate_file: state.json\nmodels:\n  - name: {MODEL}\n    \
+         engine: vllm\n    slo: {{ ttft: 800ms, itl: 40ms }}\n    planner: {{ {planner}, profile: profile.json }}\n    pools:\n{}{}",
+        pool(Role::Prefill),
+        pool(Role::Decode)
+    )
+}
+
 /// One of the two exporters.
 struct Exporter {
     way: u8,
@@ -116,25 +143,7 @@ impl Exporter {
     }
 
     fn write(&self, listed: &[(Role, u32)], port: u16) {
-        let pool = |role: Role| {
-            let urls: Vec<String> = listed
-                .iter()
-                .filter(|(of, _)| *of == role)
-                .map(|(_, number)| format!("{:?}", url(address(self.way, role, *number), port)))
-                .collect();
-            format!(
-                "      - {{ name: {role}, role: {role}, min_replicas: 2, max_replicas: 16, gpus_per_replica: 1, targets: {{ static: [{}] }}, capabilities: {{ max_num_batched_tokens: 8192 }} }}\n",
-                urls.join(", ")
-            )
-        };
-        let planner = std::env::var("HOUR_PLANNER").unwrap_or_else(|_| "preset: infera, adjustment_interval: 30s, warm_up: 5s".to_owned());
-        let text = format!(
-            "server: {{ listen: {:?}, enable_lifecycle: true }}\nscrape: {{ interval: 5s, timeout: 4s }}\nstate_file: state.json\nmodels:\n  - name: {MODEL}\n    \
-             engine: vllm\n    slo: {{ ttft: 800ms, itl: 40ms }}\n    planner: {{ {planner}, profile: profile.json }}\n    pools:\n{}{}",
-            self.address,
-            pool(Role::Prefill),
-            pool(Role::Decode)
-        );
+        let text = yaml(self.way, &self.address, listed, port);
         fs::write(self.folder.join("config.yaml"), text).expect("write the configuration");
     }
 
@@ -148,14 +157,20 @@ impl Exporter {
         text
     }
 
-    fn recommended(&self) -> BTreeMap<Role, u32> {
+    fn said(&self) -> BTreeMap<Role, Said> {
         let page = self.ask("GET /metrics");
         let of = |role: Role| {
             let pool = format!("pool=\"{role}\"");
-            let line = page.lines().find(|line| line.starts_with("inference_planner_recommended_replicas{") && line.contains(&pool))?;
-            Some((role, line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()? as u32))
+            let count = |name: &str| {
+                let line = page
+                    .lines()
+                    .find(|line| line.strip_prefix(name).is_some_and(|labels| labels.starts_with('{') && labels.contains(&pool)))?;
+                Some(Replicas(line.rsplit_once(' ')?.1.trim().parse::<f64>().ok()? as u32))
+            };
+            let recommended = count("inference_planner_recommended_replicas");
+            (role, Said { recommended, wish: count("inference_planner_unbounded_replicas") })
         };
-        ROLES.into_iter().filter_map(of).collect()
+        ROLES.into_iter().map(of).collect()
     }
 
     fn pid(&self) -> u32 {
@@ -163,30 +178,43 @@ impl Exporter {
     }
 }
 
+/// What an exporter says of a pool.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    recommended: Option<Replicas>,
+    /// Before all limits and delays.
+    wish: Option<Replicas>,
+}
+
 /// A recommendation that was taken back.
 struct Fall {
     at: Duration,
     role: Role,
-    from: u32,
-    to: u32,
+    from: Replicas,
+    to: Replicas,
 }
 
-/// What was recommended when.
+/// What was said when.
 #[derive(Default)]
-struct Told(Vec<(Duration, BTreeMap<Role, u32>)>);
+struct Told(Vec<(Duration, BTreeMap<Role, Said>)>);
 
 impl Told {
-    /// The least that was recommended around that time.
-    fn least(&self, role: Role, at: Duration) -> Option<u32> {
-        let near = self.0.iter().filter(|(told, _)| *told + BEFORE >= at && *told <= at + AFTER);
-        near.filter_map(|(_, told)| told.get(&role).copied()).min()
+    /// The least that would have done around that time: what was recommended, or was not exceeded by a wish for as long as a decrease waits.
+    fn least(&self, role: Role, at: Duration) -> Option<Replicas> {
+        let of = |span: (Duration, Duration)| {
+            let within = self.0.iter().filter(move |(told, _)| (span.0..=span.1).contains(told));
+            within.filter_map(move |(told, said)| Some((*told, *said.get(&role)?)))
+        };
+        let most = |until: Duration| of((until.saturating_sub(ENOUGH), until)).filter_map(|(_, said)| said.wish).max();
+        let near = of((at.saturating_sub(BEFORE), at + AFTER));
+        near.flat_map(|(told, said)| [said.recommended, most(told)]).flatten().min()
     }
 
     fn falls(&self) -> Vec<Fall> {
         let mut falls = Vec::new();
-        let mut last: BTreeMap<Role, u32> = BTreeMap::new();
+        let mut last: BTreeMap<Role, Replicas> = BTreeMap::new();
         for (at, told) in &self.0 {
-            for (&role, &to) in told {
+            for (&role, to) in told.iter().filter_map(|(role, said)| Some((role, said.recommended?))) {
                 if let Some(from) = last.insert(role, to).filter(|from| to < *from) {
                     falls.push(Fall { at: *at, role, from, to });
                 }
@@ -202,6 +230,12 @@ fn open_files(pid: u32) -> usize {
 
 fn main() {
     let span = Duration::from_secs(60 * setting("HOUR_MINUTES", 60));
+    let seeds = setting("HOUR_SEEDS", 0);
+    if seeds > 0 {
+        let found = quick::print(seeds, span);
+        assert_eq!(found, 0, "{found} recommendations fell because of a fault");
+        return;
+    }
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     let world = World { simulation: scenario::simulation(CYCLE, STARTUP, 1), faults: Faults::default(), started: Instant::now(), epoch };
     let world = Arc::new(Mutex::new(world));
@@ -217,10 +251,11 @@ fn main() {
     println!("| minute | replicas | recommended | through faults | resident MB | open files |\n|---|---|---|---|---|---|");
     while started.elapsed() < span {
         thread::sleep(POLL);
-        let (now, right) = (started.elapsed(), clean.recommended());
+        let (now, right) = (started.elapsed(), clean.said());
         let found = {
             let mut world = world.lock().expect("no thread panics with it");
-            right.iter().for_each(|(role, count)| world.simulation.fleet.set_target(*role, Replicas(*count)));
+            let recommended = right.iter().filter_map(|(role, said)| Some((*role, said.recommended?)));
+            recommended.for_each(|(role, count)| world.simulation.fleet.set_target(role, count));
             world.listed()
         };
         if found != listed {
@@ -232,11 +267,14 @@ fn main() {
                 assert!(answer.starts_with("HTTP/1.1 200"), "reload: {answer}");
             }
         }
-        let seen = faulty.recommended();
+        let seen = faulty.said();
         if memory.last().is_none_or(|(at, _): &(u64, f64)| *at + 5 <= now.as_secs() / 60) {
             let resident = megabytes(faulty.pid(), "VmRSS:");
             memory.push((now.as_secs() / 60, resident));
-            let all = |told: &BTreeMap<Role, u32>| ROLES.map(|role| told.get(&role).map_or("-".to_owned(), u32::to_string)).join(" + ");
+            let count = |told: &BTreeMap<Role, Said>, role| told.get(&role).and_then(|said| said.recommended);
+            let all = |told: &BTreeMap<Role, Said>| {
+                ROLES.map(|role| count(told, role).map_or("-".to_owned(), |count| count.0.to_string())).join(" + ")
+            };
             let there = ROLES.map(|role| listed.iter().filter(|(of, _)| *of == role).count().to_string()).join(" + ");
             println!(
                 "| {} | {there} | {} | {} | {resident:.1} | {} |",
@@ -259,14 +297,20 @@ fn main() {
     let _left = fs::remove_dir_all(&folder);
 }
 
+/// What fell without the other exporter having asked for as little about that time.
+fn unfounded(told: &Told, truth: &Told) -> Vec<Fall> {
+    told.falls().into_iter().filter(|fall| truth.least(fall.role, fall.at).is_none_or(|least| least > fall.to)).collect()
+}
+
 /// Every fall must have one beside it that no fault explains.
 fn judge(told: &Told, truth: &Told) {
-    let falls = told.falls();
-    let unfounded: Vec<&Fall> = falls.iter().filter(|fall| truth.least(fall.role, fall.at).is_none_or(|least| least > fall.to)).collect();
-    println!("recommendations that fell: {}, and {} where nothing failed", falls.len(), truth.falls().len());
+    let unfounded = unfounded(told, truth);
+    println!("recommendations that fell: {}, and {} where nothing failed", told.falls().len(), truth.falls().len());
     for Fall { at, role, from, to } in &unfounded {
         println!(
-            "{role} fell from {from} to {to} after {} s, where the least without faults was {:?}",
+            "{role} fell from {} to {} after {} s, where the least without faults was {:?}",
+            from.0,
+            to.0,
             at.as_secs(),
             truth.least(*role, *at)
         );

@@ -261,6 +261,8 @@ impl Scene<'_> {
         let horizon = startup + self.policy.scrape_interval.saturating_mul(LATE_ROUNDS);
         let rate = coming.rate.value.max(coming.rate.at(horizon.as_secs_f64())) + coming.rate.error;
         let need = demand.need(rate * coming.supported);
+        // What silent replicas are believed to do raises nothing, and was needed all the same when it comes to giving back.
+        let believed = if coming.supported < 1.0 { demand.need(rate) } else { need };
         let known = memory.followed.entry(pool.pool.clone()).or_default();
         let backlog = match observed {
             Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
@@ -268,7 +270,7 @@ impl Scene<'_> {
         };
         let swept = if wave > 0.0 { followed::at_most(demand.need((rate + wave) * coming.supported), need) } else { need };
         let wanted = backlog.wanted.max(swept);
-        known.note(need, wanted, self.auto.delay, self.policy.scrape_interval, now);
+        known.note(believed, wanted, self.auto.delay, self.policy.scrape_interval, now);
         let more = Arrivals { rate: rate * PADDING, noise: felt(coming.noisiest, pool.role) };
         let (padded, recent) = (demand.need_of(more), known.recently_needed());
         let load = Some(coming.rate.value / demand.capacity());

@@ -45,6 +45,17 @@ fn half_of_the_targets_silent_lowers_nothing() {
 }
 
 #[test]
+fn what_silent_servers_were_believed_to_do_was_needed_when_they_are_heard_again() {
+    let (mut fleet, stood) = settled();
+    fleet.silent = 2;
+    not_lowered(&fleet.run(200.0, 20.0), &stood);
+    fleet.silent = 0;
+    not_lowered(&fleet.run(100.0, 3.0), &stood);
+    let later = fleet.last(100.0, 3.0);
+    assert!(recommended(&later).iter().zip(&stood).any(|(now, before)| now < before), "{:?} after {stood:?}", recommended(&later));
+}
+
+#[test]
 fn a_counter_that_begins_anew_lowers_nothing() {
     let (mut fleet, stood) = settled();
     for round in 0..24 {
