@@ -171,7 +171,7 @@ impl<'p, 'a> Reader<'p, 'a> {
 
     /// Reads what two counters come to, series by series, where both are there.
     pub fn tally_of_two(&mut self, tally: Tally, one: &str, other: &str) {
-        let others = self.lines.values(&[other], is_count, |_| true);
+        let others: Few<&Place, f64> = self.lines.values(&[other], is_count, |_| true).collect();
         for (place, value) in self.lines.values(&[one], is_count, |_| true) {
             if let Some(more) = others.get(&place) {
                 of_model(&mut self.models, &place.0).tallies.entry(tally).or_default().insert(place.1.clone(), value + more);
@@ -231,7 +231,7 @@ impl<'p, 'a> Reader<'p, 'a> {
     /// A gauge of each model.
     pub fn gauges(&self, combine: Combine, names: &[&str], which: impl Fn(&Line<'_>) -> bool) -> BTreeMap<Option<String>, f64> {
         let values = self.lines.values(names, |part| matches!(part, Part::Value | Part::Total), which);
-        let values: Vec<(&Option<String>, f64)> = values.into_iter().map(|((model, _), value)| (model, value)).collect();
+        let values: Vec<(&Option<String>, f64)> = values.map(|((model, _), value)| (model, value)).collect();
         // Places are in the order of their models.
         let of_one = |values: &[(&Option<String>, f64)]| {
             let (models, values): (Vec<_>, Vec<f64>) = values.iter().copied().unzip();
@@ -278,10 +278,16 @@ impl<'p, 'a> Lines<'p, 'a> {
 
     /// The values of the first family of `names` by series, of the lowest rank each, and the largest where only the process differs: an
     /// instrument that another process owns stays at zero.
-    fn values(&self, names: &[&str], part: impl Fn(Part) -> bool, which: impl Fn(&Line<'_>) -> bool) -> Few<&Place, f64> {
-        let Some(family) = self.first_of(names) else { return Few::default() };
+    fn values(
+        &self,
+        names: &[&str],
+        part: impl Fn(Part) -> bool,
+        which: impl Fn(&Line<'_>) -> bool,
+    ) -> impl Iterator<Item = (&Place, f64)> {
+        let family = self.first_of(names);
         let mut values: Few<&Place, (&[u64], f64)> = Few::default();
-        for line in self.of(family).filter(|line| part(line.part) && line.value >= 0.0 && which(line)) {
+        for line in family.into_iter().flat_map(|family| self.of(family)).filter(|line| part(line.part) && line.value >= 0.0 && which(line))
+        {
             let (place, rank) = self.place(&line);
             let rank: &[u64] = rank;
             match values.get_mut(&place) {
@@ -293,7 +299,7 @@ impl<'p, 'a> Lines<'p, 'a> {
                 }
             }
         }
-        values.into_iter().map(|(place, (_, value))| (place, value)).collect()
+        values.into_iter().map(|(place, (_, value))| (place, value))
     }
 
     /// The lines of a family that count.
@@ -315,12 +321,24 @@ impl<'p, 'a> Lines<'p, 'a> {
             if !key.is_empty() {
                 key.push(',');
             }
-            // Debug quotes and escapes, so that no two label sets share a key.
-            key.push_str(&format!("{name}={value:?}"));
+            key.push_str(name);
+            key.push('=');
+            push_quoted(&mut key, value);
         }
         let rank = repeated.iter().map(|label| line.label(label).map_or(0, |rank| rank.parse().unwrap_or(u64::MAX)));
         ((line.label(model).map(str::to_owned), SeriesKey::from(key)), rank.collect())
     }
+}
+
+/// Adds the text in quotes, escaped as Debug does it, so that no two label sets share a key.
+fn push_quoted(key: &mut String, text: &str) {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if !text.bytes().all(is_plain) {
+        return key.push_str(&format!("{text:?}"));
+    }
+    key.push('"');
+    key.push_str(text);
+    key.push('"');
 }
 
 /// The role that a server gives itself, where it names one of a disaggregated pair. Any other word says nothing.
@@ -373,5 +391,19 @@ impl Parts {
         let count = self.count.or(self.infinite).filter(|count| *count >= 0.0)?;
         self.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
         Some(Histogram { sum, count, buckets: self.buckets, created: self.created })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_quoted_as_debug_does_it() {
+        for text in ["", "0", "meta/Llama 3.1~", "a\"b", "a\\b", "tab\t", "café", "\u{7f}", "\0", "'"] {
+            let mut key = String::from("label=");
+            push_quoted(&mut key, text);
+            assert_eq!(key, format!("label={text:?}"));
+        }
     }
 }

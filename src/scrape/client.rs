@@ -6,11 +6,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
+use reqwest::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, USER_AGENT};
 use reqwest::{Client, ClientBuilder, Proxy, Response, StatusCode, Url};
 
 use super::access::{Accesses, Ready};
-use super::failure::{closed_without_answer, failure, place, without_response};
+use super::failure::{Lost, closed_without_answer, failure, place, without_response};
+use super::plain::Plain;
 use super::report::Failure;
 use super::resolve::Resolver;
 use crate::config::{AccessConfig, ScrapeConfig};
@@ -18,7 +19,7 @@ use crate::planner::input::FailureKind;
 
 /// Never OpenMetrics: a widespread client library changes the names of the families in it.
 const WANTED_FORMAT: &str = "text/plain;version=0.0.4";
-const USER_AGENT: &str = concat!("inference-planner-exporter/", env!("CARGO_PKG_VERSION"));
+const OURSELVES: &str = concat!("inference-planner-exporter/", env!("CARGO_PKG_VERSION"));
 
 /// Why no scraper can be made.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum SetupError {
 /// Sends the requests.
 #[derive(Debug)]
 pub(super) struct Requester {
+    /// For `http` without a proxy.
+    direct: Plain,
+    /// For `http` otherwise.
     plain: Client,
     /// For `https`. Made when first needed: it reads the system's certificates, which takes memory and fails where there are none.
     secure: OnceLock<Client>,
@@ -51,7 +55,7 @@ impl Requester {
         let proxy_is_secure = config.proxy.as_deref().is_some_and(|url| url.to_ascii_lowercase().starts_with("https:"));
         let idle = idle(config.interval);
         let plain = builder(idle, proxy.clone()).tls_certs_only([]).build().map_err(SetupError::Client)?;
-        Ok(Self { plain, secure: OnceLock::new(), idle, proxy, proxy_is_secure, accesses: Accesses::default() })
+        Ok(Self { direct: Plain::new(idle), plain, secure: OnceLock::new(), idle, proxy, proxy_is_secure, accesses: Accesses::default() })
     }
 
     /// Forgets the credentials that no target needs any more.
@@ -112,19 +116,22 @@ impl Requester {
 
     /// Sends a request; with a form as its body, where there is one.
     async fn send(&self, url: &Url, ready: Option<&Ready>, headers: &HeaderMap, form: Option<&str>) -> Result<Response, Failure> {
-        let client = match ready.and_then(|ready| ready.secure.as_ref()) {
-            Some(client) if url.scheme() == "https" => client,
-            _ => self.client(url)?,
-        };
-        let request = || match form {
-            None => client.get(url.clone()).headers(headers.clone()).send(),
-            Some(form) => client.post(url.clone()).headers(headers.clone()).body(form.to_owned()).send(),
-        };
-        let answer = match request().await {
-            Err(error) if closed_without_answer(&error) => request().await,
+        let way = self.way(url, ready, form)?;
+        let answer = match way.ask(url, headers, form).await {
+            Err(lost) if closed_without_answer(&lost) => way.ask(url, headers, form).await,
             answer => answer,
         };
-        answer.map_err(|error| without_response(&error, &place(url)))
+        answer.map_err(|lost| without_response(&lost, &place(url)))
+    }
+
+    fn way(&self, url: &Url, ready: Option<&Ready>, form: Option<&str>) -> Result<Way<'_>, Failure> {
+        if form.is_none() && self.proxy.is_none() && Plain::takes(url) {
+            return Ok(Way::Plain(&self.direct));
+        }
+        match ready.and_then(|ready| ready.secure.as_ref()) {
+            Some(client) if url.scheme() == "https" => Ok(Way::Full(client.clone())),
+            _ => self.client(url).cloned().map(Way::Full),
+        }
     }
 
     fn client(&self, url: &Url) -> Result<&Client, Failure> {
@@ -148,13 +155,40 @@ fn idle(interval: Duration) -> Duration {
     if interval > Duration::from_secs(15) { Duration::from_secs(5) } else { Duration::from_secs(60) }
 }
 
+/// By whom a request is sent.
+enum Way<'a> {
+    Plain(&'a Plain),
+    Full(Client),
+}
+
+impl Way<'_> {
+    async fn ask(&self, url: &Url, headers: &HeaderMap, form: Option<&str>) -> Result<Response, Lost> {
+        match self {
+            Self::Plain(client) => {
+                let mut all = usual_headers();
+                all.extend(headers.clone());
+                client.get(url, all).await
+            }
+            Self::Full(client) => {
+                let request = match form {
+                    None => client.get(url.clone()),
+                    Some(form) => client.post(url.clone()).body(form.to_owned()),
+                };
+                request.headers(headers.clone()).send().await.map_err(Lost::Full)
+            }
+        }
+    }
+}
+
+/// What goes with a request where nothing else is said.
+fn usual_headers() -> HeaderMap {
+    let usual = [(ACCEPT, WANTED_FORMAT), (ACCEPT_ENCODING, "gzip"), (USER_AGENT, OURSELVES)];
+    usual.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect()
+}
+
 fn builder(idle: Duration, proxy: Option<Proxy>) -> ClientBuilder {
-    let mut headers = HeaderMap::new();
-    headers.insert(ACCEPT, HeaderValue::from_static(WANTED_FORMAT));
-    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     let builder = Client::builder()
-        .user_agent(USER_AGENT)
-        .default_headers(headers)
+        .default_headers(usual_headers())
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .referer(false)

@@ -29,13 +29,47 @@ pub(super) fn place(url: &Url) -> String {
     }
 }
 
+/// What became of a request that was not answered.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// As the client for all says it.
+    Full(reqwest::Error),
+    /// As the client for plain HTTP says it.
+    Plain(hyper_util::client::legacy::Error),
+    /// It could not be put together.
+    Unasked(Box<dyn Error + Send + Sync>),
+}
+
+impl Lost {
+    fn is_connect(&self) -> bool {
+        match self {
+            Self::Full(error) => error.is_connect(),
+            Self::Plain(error) => error.is_connect(),
+            Self::Unasked(_) => false,
+        }
+    }
+
+    fn is_timeout(&self) -> bool {
+        matches!(self, Self::Full(error) if error.is_timeout())
+    }
+
+    fn error(&self) -> &(dyn Error + 'static) {
+        match self {
+            Self::Full(error) => error,
+            Self::Plain(error) => error,
+            Self::Unasked(error) => &**error,
+        }
+    }
+}
+
 /// Why no response came from `place`.
-pub(super) fn without_response(error: &reqwest::Error, place: &str) -> Failure {
+pub(super) fn without_response(lost: &Lost, place: &str) -> Failure {
+    let error = lost.error();
     let cause = innermost(error);
     if let Some(unknown) = find::<ResolveError>(error) {
         return failure(FailureKind::Resolve, unknown.to_string());
     }
-    if error.is_timeout() || io_kind(error) == Some(io::ErrorKind::TimedOut) {
+    if lost.is_timeout() || io_kind(error) == Some(io::ErrorKind::TimedOut) {
         return failure(FailureKind::Timeout, format!("no answer from {place}: {cause}"));
     }
     if cause.contains(OWN_AUTHORITY) {
@@ -45,7 +79,7 @@ pub(super) fn without_response(error: &reqwest::Error, place: &str) -> Failure {
         );
         return failure(FailureKind::Connect, message);
     }
-    if error.is_connect() {
+    if lost.is_connect() {
         return failure(FailureKind::Connect, format!("cannot connect to {place}: {cause}"));
     }
     if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
@@ -68,10 +102,11 @@ pub(super) fn within_body(error: &reqwest::Error, received: usize) -> Failure {
 
 /// Whether the connection was closed without a word. On a connection from an earlier round that says nothing of the server: it may have
 /// closed it as idle in the moment in which we wrote to it.
-pub(super) fn closed_without_answer(error: &reqwest::Error) -> bool {
-    if error.is_connect() || error.is_timeout() {
+pub(super) fn closed_without_answer(lost: &Lost) -> bool {
+    if lost.is_connect() || lost.is_timeout() {
         return false;
     }
+    let error = lost.error();
     let closed = |error: &hyper::Error| error.is_incomplete_message() || error.is_closed() || error.is_canceled();
     let broken = matches!(
         io_kind(error),
@@ -80,7 +115,7 @@ pub(super) fn closed_without_answer(error: &reqwest::Error) -> bool {
     broken || find::<hyper::Error>(error).is_some_and(closed)
 }
 
-fn io_kind(error: &reqwest::Error) -> Option<io::ErrorKind> {
+fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     find::<io::Error>(error).map(io::Error::kind)
 }
 
