@@ -7,7 +7,7 @@
 //! | what a replica does | the profile, corrected where the servers differ from it; else the learned cost of iterations (`model/server.rs`) | prompt times, step times |
 //! | how many | the smallest count that lets the wanted share of requests meet each objective (`model/needed.rs`) | need |
 //! | what waits | the pool's queue, followed to the moment at which new replicas are ready (`followed.rs`); at decode also what prefill works off then | more, where need alone would leave it behind |
-//! | giving back | need of a tenth more at the most noise of late, and the most that was asked for within `scale_down_delay`, or within the pauses of a load that comes back in a rhythm (`rhythm.rs`) | the cautious wish |
+//! | giving back | need of a tenth more at the most noise of late, and the most that was asked for, or believed of silent replicas, within `scale_down_delay`, or within the pauses of a load that comes back in a rhythm (`rhythm.rs`) | the cautious wish |
 //!
 //! Each objective may be missed by half of what both may be missed by together.
 //!

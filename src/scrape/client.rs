@@ -149,7 +149,7 @@ impl Requester {
     }
 }
 
-/// How long an unused connection is kept: long enough to outlast the pause between two rounds where that is short. Each has buffers larger than its
+/// How long an unused connection is kept: long enough to outlast the pause between two rounds where that is short. Each has a buffer of a third of a
 /// page, which costs a large fleet more than a new connection a minute; most model servers close theirs after 5 s anyway.
 fn idle(interval: Duration) -> Duration {
     if interval > Duration::from_secs(15) { Duration::from_secs(5) } else { Duration::from_secs(60) }
