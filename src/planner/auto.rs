@@ -260,9 +260,7 @@ impl Scene<'_> {
         let startup = memory.growth.get(&pool.pool).and_then(Growth::startup).unwrap_or(USUAL_STARTUP);
         let horizon = startup + self.policy.scrape_interval.saturating_mul(LATE_ROUNDS);
         let rate = coming.rate.value.max(coming.rate.at(horizon.as_secs_f64())) + coming.rate.error;
-        let need = demand.need(rate * coming.supported);
-        // What silent replicas are believed to do raises nothing, and was needed all the same when it comes to giving back.
-        let believed = if coming.supported < 1.0 { demand.need(rate) } else { need };
+        let (need, believed) = needs(demand, rate, coming.supported);
         let known = memory.followed.entry(pool.pool.clone()).or_default();
         let backlog = match observed {
             Some(ready) => known.caught_up(demand, self.queued(coming, pool, ready), need, startup, now),
@@ -375,6 +373,13 @@ impl Scene<'_> {
 fn include(model: &mut Latencies, found: Latencies) {
     model.ttft_seconds = model.ttft_seconds.or(found.ttft_seconds);
     model.itl_seconds = model.itl_seconds.or(found.itl_seconds);
+}
+
+/// What the load needs that is seen, and what it needs with that of silent replicas, as far as it is believed: nothing is raised for it, and it was
+/// needed all the same when it comes to giving back.
+fn needs(demand: &Demand<'_>, rate: f64, supported: f64) -> (Replicas, Replicas) {
+    let need = demand.need(rate * supported);
+    (need, if supported < 1.0 { demand.need(rate) } else { need })
 }
 
 /// The noise that a pool of that role feels.
