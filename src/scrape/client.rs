@@ -119,6 +119,8 @@ impl Requester {
         let way = self.way(url, ready, form)?;
         let answer = match way.ask(url, headers, form).await {
             Err(lost) if closed_without_answer(&lost) => way.ask(url, headers, form).await,
+            // Where the small buffer ends depends on how the head comes in pieces: the larger one decides whether it is too large.
+            Err(lost) if lost.is_large_head() => Way::Full(self.client(url)?.clone()).ask(url, headers, form).await,
             answer => answer,
         };
         answer.map_err(|lost| without_response(&lost, &place(url)))

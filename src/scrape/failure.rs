@@ -49,6 +49,11 @@ impl Lost {
         }
     }
 
+    /// Whether the head of the answer did not fit the buffer.
+    pub fn is_large_head(&self) -> bool {
+        find::<hyper::Error>(self.error()).is_some_and(hyper::Error::is_parse_too_large)
+    }
+
     fn is_timeout(&self) -> bool {
         matches!(self, Self::Full(error) if error.is_timeout())
     }
@@ -81,6 +86,9 @@ pub(super) fn without_response(lost: &Lost, place: &str) -> Failure {
     }
     if lost.is_connect() {
         return failure(FailureKind::Connect, format!("cannot connect to {place}: {cause}"));
+    }
+    if let Lost::Unasked(_) = lost {
+        return failure(FailureKind::Connect, format!("{place} cannot be asked: {cause}; expected a URL that fits a request"));
     }
     if find::<hyper::Error>(error).is_some_and(hyper::Error::is_parse) {
         return failure(FailureKind::Parse, format!("expected an HTTP answer from {place}: {cause}"));

@@ -16,7 +16,7 @@ use reqwest::{Body, Response, Url};
 use super::failure::Lost;
 use super::resolve::Resolver;
 
-/// Largest read buffer of a connection, and so also the largest head of an answer.
+/// Largest read buffer of a connection. A head of an answer that is larger, which nobody sends, is left to the client for all.
 const BUFFER: usize = 32 << 10;
 /// A connection without a sign of life is looked at after this, as often, and given up after so many.
 const ALIVE: Duration = Duration::from_secs(15);

@@ -353,6 +353,19 @@ async fn a_kept_connection_that_was_reset_is_tried_once_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_head_larger_than_the_small_buffer_is_read_in_every_round() {
+    let scraper = Scraper::new(&patient()).unwrap();
+    for size in [31_000, 40_000, 100_000] {
+        let head = format!("content-type: text/plain\r\nx-padding: {}\r\n", "p".repeat(size));
+        let server = FakeServer::start(body(&head, PAGE.as_bytes())).await;
+        for _ in 0..4 {
+            let reports = round(&scraper, &[job(&server.url())]).await;
+            assert_eq!(kind(&reports[0]), None, "{size}: {}", message(&reports[0]));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_name_without_address_is_told_from_a_server_that_is_down() {
     // Longer than a label may be, so that no name server needs to be asked.
     let url = format!("http://user:hidden@{}.invalid:8000/metrics", "x".repeat(64));
