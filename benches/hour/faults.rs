@@ -101,7 +101,7 @@ impl Faults {
         (fault, text)
     }
 
-    /// The same without a socket: what an exporter makes of the answer, which is `None` where none is complete in time.
+    /// The same without a socket: what an exporter makes of the answer.
     pub fn report(&mut self, replica: u64, now: Duration, wall: Duration, page: VllmPage) -> Result<Scraped, Failure> {
         let (fault, text) = self.meets(replica, now, wall, page);
         let failed = |kind| Err(Failure { kind, message: String::new() });

@@ -120,19 +120,19 @@ impl Requester {
         let answer = match way.ask(url, headers, form).await {
             Err(lost) if closed_without_answer(&lost) => way.ask(url, headers, form).await,
             // Where the small buffer ends depends on how the head comes in pieces: the larger one decides whether it is too large.
-            Err(lost) if lost.is_large_head() => Way::Full(self.client(url)?.clone()).ask(url, headers, form).await,
+            Err(lost) if lost.is_large_head() && matches!(way, Way::Plain(_)) => Way::Full(self.client(url)?).ask(url, headers, form).await,
             answer => answer,
         };
         answer.map_err(|lost| without_response(&lost, &place(url)))
     }
 
-    fn way(&self, url: &Url, ready: Option<&Ready>, form: Option<&str>) -> Result<Way<'_>, Failure> {
+    fn way<'a>(&'a self, url: &Url, ready: Option<&'a Ready>, form: Option<&str>) -> Result<Way<'a>, Failure> {
         if form.is_none() && self.proxy.is_none() && Plain::takes(url) {
             return Ok(Way::Plain(&self.direct));
         }
         match ready.and_then(|ready| ready.secure.as_ref()) {
-            Some(client) if url.scheme() == "https" => Ok(Way::Full(client.clone())),
-            _ => self.client(url).cloned().map(Way::Full),
+            Some(client) if url.scheme() == "https" => Ok(Way::Full(client)),
+            _ => self.client(url).map(Way::Full),
         }
     }
 
@@ -160,7 +160,7 @@ fn idle(interval: Duration) -> Duration {
 /// By whom a request is sent.
 enum Way<'a> {
     Plain(&'a Plain),
-    Full(Client),
+    Full(&'a Client),
 }
 
 impl Way<'_> {

@@ -23,7 +23,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 const SIGNS: u32 = 3;
 
 /// Asks over plain HTTP.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Plain(Client<HttpConnector<Resolver>, Body>);
 
 impl Plain {
