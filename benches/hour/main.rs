@@ -199,15 +199,17 @@ struct Fall {
 struct Told(Vec<(Duration, BTreeMap<Role, Said>)>);
 
 impl Told {
-    /// The least that would have done around that time: what was recommended, or was not exceeded by a wish for as long as a decrease waits.
+    /// The least that would have done around that time: what was recommended, or was exceeded by no wish for as long as a decrease waits, up to then
+    /// or a little later.
     fn least(&self, role: Role, at: Duration) -> Option<Replicas> {
         let of = |span: (Duration, Duration)| {
             let within = self.0.iter().filter(move |(told, _)| (span.0..=span.1).contains(told));
             within.filter_map(move |(told, said)| Some((*told, *said.get(&role)?)))
         };
-        let most = |until: Duration| of((until.saturating_sub(ENOUGH), until)).filter_map(|(_, said)| said.wish).max();
-        let near = of((at.saturating_sub(BEFORE), at + AFTER));
-        near.flat_map(|(told, said)| [said.recommended, most(told)]).flatten().min()
+        let recommended = of((at.saturating_sub(BEFORE), at + AFTER)).filter_map(|(_, said)| said.recommended).min();
+        let most = |until: Duration| of((until.checked_sub(ENOUGH)?, until)).filter_map(|(_, said)| said.wish).max();
+        let enough = of((at, at + AFTER)).filter_map(|(told, _)| most(told)).min();
+        [recommended, enough].into_iter().flatten().min()
     }
 
     fn falls(&self) -> Vec<Fall> {
